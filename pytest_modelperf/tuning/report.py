@@ -60,7 +60,12 @@ _DASHED = "dashed line: the model as it runs now"
 # The next tuning after one without a result gets this factor more seconds.
 _LONGER = 4
 _SHEET_COLUMNS = ("case", "options", "speedup", "speedup_low", "speedup_high", "rounds", "standing")
-_TONES = {Standing.FASTER.value: Tone.GOOD, Standing.SLOWER.value: Tone.BAD, REFUSED: Tone.BAD}
+_TONES = {
+    Standing.FASTER.value: Tone.GOOD,
+    Standing.SLOWER.value: Tone.BAD,
+    REFUSED: Tone.BAD,
+    Standing.OPEN.value: Tone.UNSURE,
+}
 
 
 def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:

@@ -28,7 +28,11 @@ from pytest_modelperf.comparing.page_data import comparison_layers, comparison_t
 from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.request import compare_profiles
-from pytest_modelperf.comparing.tables import layer_type_change_table, type_difference_table
+from pytest_modelperf.comparing.tables import (
+    layer_type_change_table,
+    metric_rows,
+    type_difference_table,
+)
 from pytest_modelperf.comparing.tables.times import stage_table
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.markdown import escape_markdown
@@ -779,6 +783,16 @@ def test_a_figure_that_is_not_decided_has_its_word_and_a_legend() -> None:
     assert re.search(r"^load .* not decided$", shown, re.MULTILINE)
     assert shown.count("not decided: it may be worse or not") == 1
     assert "not decided:" not in text(SLOWER, width=80).partition("load")[0]
+
+
+def test_each_row_of_figures_has_the_tone_of_its_verdict() -> None:
+    slower, open_tail = SLOWER.metrics[0], replace(OPEN.metrics[0], awaited=False)
+    faster = replace(slower, verdict=Verdict.IMPROVED)
+    seen = replace(slower, gated=False)
+    rows = metric_rows(replace(SLOWER, metrics=(slower, faster, open_tail, seen)))
+    assert rows.tones == (Tone.BAD, Tone.GOOD, Tone.UNSURE, Tone.PLAIN)
+    assert [row[-1] for row in rows.table.rows] == ["regressed", "improved", "not decided", ""]
+    assert rows.table.columns[-1].is_verdict
 
 
 def test_the_change_of_an_operator_that_cannot_be_counted_is_unknown() -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.model import Rows
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.words import display_width
@@ -26,7 +27,13 @@ from pytest_modelperf.whatif.records import (
     WhatIf,
     dump_whatif,
 )
-from pytest_modelperf.whatif.report import SPEED_ONLY, WHATIF_COLUMNS, WhatIfView, failures_of
+from pytest_modelperf.whatif.report import (
+    SPEED_ONLY,
+    WHATIF_COLUMNS,
+    WhatIfView,
+    failures_of,
+    whatif_report,
+)
 from pytest_modelperf.whatif.report_layers import View
 from tests.support.checkout import ROOT
 from tests.support.documents import assert_read_back
@@ -39,6 +46,7 @@ from tests.support.whatifs import (
     make_whatif,
     render_whatif,
     render_whatif_csv,
+    render_whatif_page,
 )
 
 DOCS = ROOT / "docs"
@@ -323,6 +331,15 @@ def test_colour_adds_nothing_but_colour() -> None:
     (line,) = (line for line in coloured.splitlines() if line.endswith("  faster\x1b[0m"))
     assert line.startswith("\x1b[32mPruned 0.9")
     assert "\x1b" not in plain
+
+
+def test_a_level_that_is_not_decided_is_unsure_and_its_word_is_a_pill() -> None:
+    report = whatif_report(make_whatif(), TOP)
+    (levels,) = (block for block in report.blocks if isinstance(block, Rows) and block.tones)
+    tones = [tone.value for tone in levels.tones]
+    assert tones == ["plain", "unsure", "plain", "good", "bad", "bad"]
+    pills = re.findall(r'class="pill">([^<]+)<', render_whatif_page(make_whatif()))
+    assert pills == ["neither", "faster", "slower", "failed"]
 
 
 def test_what_is_hidden_is_said() -> None:

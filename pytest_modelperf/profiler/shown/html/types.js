@@ -85,7 +85,7 @@
       // A type has a line for each side, which sorting keeps together.
       const bodies = new Map(this.#types.map((type) => [type, this.#body(type, columns)]));
       const table = new SortableTable({
-        class: "types-table", kept: "types", still: isStill, stillText: "types that hardly changed",
+        class: "types-table cards", kept: "types", still: isStill, stillText: "types that hardly changed",
         sort: { id: this.#hasTimes ? "ms" : "macs", isDescending: true },
         select: () => this.#types,
       });
@@ -97,8 +97,9 @@
 
     #body(type, columns) {
       const lines = sideIndexes(this.#view).map((side) => el("tr", {},
-        columns.filter(({ isOfBoth }) => !isOfBoth || side === 0).map(({ cell, isOfBoth }) => {
+        columns.filter(({ isOfBoth }) => !isOfBoth || side === 0).map(({ cell, isOfBoth, title }) => {
           const made = cell(type, side);
+          if (made.tagName === "TD" && title) made.dataset.title = title;
           if (isOfBoth) made.rowSpan = this.#view.sides.length;
           return made;
         })));
