@@ -310,7 +310,7 @@ def _tried_table(case: TunedCase, least_gain: float, *, has_reasons: bool = Fals
         "options tried",
         case.fastest_first,
         (Column("options", is_name=True, least=_LEAST_NAME), lambda tried: tried.name),
-        (Column("speedup"), lambda tried: _format_speedup(tried.speedup)),
+        (Column("speedup", has_bars=True), lambda tried: _format_speedup(tried.speedup)),
         (Column("interval"), lambda tried: _format_interval(tried.speedup)),
         (Column("rounds", rank=1), lambda tried: str(tried.rounds or "")),
         (Column("", is_text=True, is_verdict=has_reasons), lambda tried: tried.word),

@@ -205,7 +205,7 @@ def _levels(whatif: WhatIf, cases: Sequence[WhatIfCase], on: On) -> Rows:
         (level, lambda row: row.level.title),
         (Column("ms per batch"), lambda row: _ms(row.level)),
         (Column("items/s"), lambda row: _rate(row.case, row.level)),
-        (Column("speedup"), lambda row: _speedup(row.level)),
+        (Column("speedup", has_bars=True), lambda row: _speedup(row.level)),
         (Column("interval"), lambda row: _interval(row.level)),
         (
             Column("", is_text=True, is_verdict=True, least=len(_UNKNOWN_OUTPUTS)),

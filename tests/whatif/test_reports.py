@@ -93,6 +93,7 @@ INT8 dynamic           6.000 M  12.00 k  46.88 KiB   0.0 %
 INT8 static
 interval: 99 %, of the speedup
 neither: not decided whether it is faster or slower
+
 INT8 static: INT8 static needs an operator that this engine does not have:
   QLinearConv
 
@@ -171,16 +172,17 @@ batch  cores  measured ms  items/s  estimated ms  items/s  speedup  level
     1      1        6.700    149.3         4.762    210.0    x1.41  Pruned 0.9
 ms: of a batch; estimated: of the level with the largest speedup that was shown
 
-level                  ms per batch  items/s  speedup     interval              MACs   params       size   zeros
-────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-Baseline                      6.700    149.3                                 6.000 M  12.00 k  46.88 KiB   0.0 %
-Pruned 0.5                    6.722    148.8    x1.00  0.98 … 1.02  neither  6.000 M  12.00 k  46.88 KiB  50.0 %
-Pruned 0.7 (estimate)         5.796    172.5    x1.21                        6.000 M  12.00 k             70.0 %
-Pruned 0.9                    4.762    210.0    x1.41  1.38 … 1.44  faster   6.000 M  12.00 k  46.88 KiB  90.0 %
-INT8 dynamic                  7.217    138.6    x0.93  0.91 … 0.95  slower   6.000 M  12.00 k  46.88 KiB   0.0 %
-INT8 static                                                         failed
+level                  ms per batch  items/s  speedup                                               interval              MACs   params       size   zeros
+──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+Baseline                      6.700    149.3                                                                           6.000 M  12.00 k  46.88 KiB   0.0 %
+Pruned 0.5                    6.722    148.8    x1.00  ████████████████████████████              0.98 … 1.02  neither  6.000 M  12.00 k  46.88 KiB  50.0 %
+Pruned 0.7 (estimate)         5.796    172.5    x1.21  ██████████████████████████████████                              6.000 M  12.00 k             70.0 %
+Pruned 0.9                    4.762    210.0    x1.41  ████████████████████████████████████████  1.38 … 1.44  faster   6.000 M  12.00 k  46.88 KiB  90.0 %
+INT8 dynamic                  7.217    138.6    x0.93  ██████████████████████████                0.91 … 0.95  slower   6.000 M  12.00 k  46.88 KiB   0.0 %
+INT8 static                                                                                                   failed
 interval: 99 %, of the speedup
 neither: not decided whether it is faster or slower
+
 INT8 static: INT8 static needs an operator that this engine does not have: QLinearConv
 
 by layer type, in ms
