@@ -311,7 +311,7 @@ def write_repro(*, is_upgrade: bool) -> str:
 
 
 _LEGEND = f"{StepAnswer.OPEN.value}: not decided whether they are slower by more than the limit"
-_TONES = {StepAnswer.SLOWER: Tone.BAD, StepAnswer.OPEN: Tone.UNSURE, StepAnswer.FAILED: Tone.UNSURE}
+_TONES = {StepAnswer.SLOWER: Tone.BAD, StepAnswer.OPEN: Tone.UNSURE, StepAnswer.FAILED: Tone.BAD}
 
 
 def reduction_report(

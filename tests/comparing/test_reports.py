@@ -1,5 +1,7 @@
 """A comparison as a report."""
 
+# ruff: noqa: E501  # what a wide terminal shows is wider than code
+
 from __future__ import annotations
 
 import csv
