@@ -414,7 +414,7 @@ def test_a_comparison_as_markdown() -> None:
 | --- | ---: | ---: | ---: | --- |
 | MACs | 4.089 G | 4.089 G | 0 % | passed |
 | params | 25.61 M | 25.61 M | 0 % | passed |
-""")  # noqa: E501  # a row of Markdown is as long as it is
+""")  # a row of Markdown is as long as it is
 
 
 ALL = (SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
