@@ -120,12 +120,12 @@ def _findings(tuning: Tuning) -> Iterator[Section]:
     """Yield the failed cases, then the best options of each other case and how to use them."""
     failed = [case for case in tuning.cases if case.failure is not None]
     for case in failed:
-        yield Section(title=case.id, word="failed", sentence=case.failure or "", tone=Tone.BAD)
+        yield Section(title=case.id, word=_word(case), sentence=case.failure or "", tone=Tone.BAD)
     for case in [case for case in tuning.cases if case.failure is None][:_MAX_FINDINGS]:
         first, *others = _answer_lines(case, tuning.confidence)
         yield Section(
             title=case.id,
-            word=_NO_GAIN if case.winner is None else Standing.FASTER.value,
+            word=_word(case),
             sentence=first.text.removeprefix(_BETTER),
             tone=_tone(case),
             blocks=(Paragraph(tuple(others)), *_next_steps(tuning, case)),
@@ -225,7 +225,8 @@ def _cases_table(tuning: Tuning) -> Table:
         "",
         tuning.cases,
         (Column("case", is_text=True), lambda case: case.id),
-        (Column("better", is_name=True), _answer),
+        (Column("", is_text=True, is_verdict=True), _word),
+        (Column("better", is_name=True), lambda c: "" if c.winner is None else c.winner.name),
         (Column("speedup"), lambda case: _format_speedup(_speedup(case))),
         (Column("interval"), lambda case: _format_interval(_speedup(case))),
         (Column("p50 ms now"), lambda case: _format_ms(case.baseline.p50_ms)),
@@ -241,6 +242,12 @@ def _answer(case: TunedCase) -> str:
     if case.failure is not None:
         return "failed"
     return "nothing is shown to help" if case.winner is None else case.winner.name
+
+
+def _word(case: TunedCase) -> str:
+    if case.failure is not None:
+        return "failed"
+    return _NO_GAIN if case.winner is None else Standing.FASTER.value
 
 
 def _speedup(case: TunedCase) -> Ratio | None:
