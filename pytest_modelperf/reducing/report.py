@@ -319,7 +319,7 @@ def reduction_report(
 ) -> Report:
     """Return the report. `target` is the path of the files, if any were written."""
     headline = _headline(found)
-    title = f"{found.before} -> {found.after} {found.comparison.id}"
+    title = f"{found.before} → {found.after} {found.comparison.id}"
     is_worse = found.verdict is Verdict.REGRESSED
     opening = list(lines_of(_answer(found, target, wording)))
     doubt = describe_doubt(found.comparison, wording)
@@ -327,7 +327,7 @@ def reduction_report(
         opening.append(Line(text=doubt, tone=Tone.UNSURE))
     return Report(
         title=title,
-        subject=f"{title}: {headline}",
+        subject=f"{found.before} -> {found.after} {found.comparison.id}: {headline}",
         headline=headline,
         tone=Tone.BAD if is_worse else Tone.PLAIN,
         opening=tuple(opening),

@@ -86,8 +86,8 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
         headline=f"{failed} of {count_of(len(tuning.cases), 'case')} failed" if failed else "",
         tone=Tone.BAD if failed else Tone.PLAIN,
         opening=(
-            *([] if machine is None else [Line(text=describe_machine_line(machine), on=On.TEXT)]),
-            *([] if engine is None else [Line(text=describe_engine(engine), on=On.TEXT)]),
+            *([] if machine is None else [Line(text=describe_machine_line(machine))]),
+            *([] if engine is None else [Line(text=describe_engine(engine))]),
         ),
         findings=tuple(_findings(tuning)),
         blocks=(*_blocks_of_cases(tuning), *(_section(tuning, case) for case in tuning.cases)),

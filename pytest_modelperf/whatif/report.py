@@ -111,8 +111,8 @@ def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = N
         headline=f"{failed} of {len(levels)} levels failed" if failed else "",
         tone=Tone.BAD if failed else Tone.PLAIN,
         opening=(
-            *([] if machine is None else [Line(text=describe_machine_line(machine), on=On.TEXT)]),
-            *([] if engine is None else [Line(text=describe_engine(engine), on=On.TEXT)]),
+            *([] if machine is None else [Line(text=describe_machine_line(machine))]),
+            *([] if engine is None else [Line(text=describe_engine(engine))]),
             *(Line(text=_describe_best(case, whatif)) for case in whatif.cases),
             Line(text=SPEED_ONLY, tone=Tone.UNSURE),
         ),

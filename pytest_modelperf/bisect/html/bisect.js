@@ -14,7 +14,7 @@
   // The names below the axis that fit: first of what was found, then of what was tried.
   const NAME_WIDTH = 85;
   const NAME_LENGTH = 8;
-  const APART = 20;
+  const APART = 30;
   const PERCENT = 100;
   const SINCE = { latency: "slower", outputs: "other outputs", work: "more work" };
   const AXIS = { latency: "slower by", outputs: "outputs differ by", work: "more work by" };
@@ -90,7 +90,7 @@
 
   function drawSteps(chart, data) {
     const last = data.versions.length - 1;
-    const found = placed(data.steps, Math.min(0.5, (APART * (last + 1)) / (chart.clientWidth || 1)));
+    const found = placed(data.steps, Math.min(0.6, (APART * (last + 1)) / (chart.clientWidth || 1)));
     const tried = new Set([0, ...found.map(({ place }) => place)]);
     const all = found.flatMap(({ y, interval, allowed }) =>
       [y, PERCENT * allowed, ...(interval ?? []).map((bound) => PERCENT * bound)]).filter(isKnown);
