@@ -90,7 +90,7 @@
 
   function drawSteps(chart, data) {
     const last = data.versions.length - 1;
-    const found = placed(data.steps, Math.min(0.6, (APART * (last + 1)) / (chart.clientWidth || 1)));
+    const found = placed(data.steps, Math.min(0.8, (APART * (last + 1)) / (chart.clientWidth || 1)));
     const tried = new Set([0, ...found.map(({ place }) => place)]);
     const all = found.flatMap(({ y, interval, allowed }) =>
       [y, PERCENT * allowed, ...(interval ?? []).map((bound) => PERCENT * bound)]).filter(isKnown);
