@@ -14,7 +14,7 @@ from msgspec import Struct
 from run_reader import ReadCase
 from workflow import StepError
 
-from pytest_modelperf.comparing.tables import cases_table, metric_table
+from pytest_modelperf.comparing.tables import cases_table, metric_rows
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, failure_lines, is_quiet
 from pytest_modelperf.files.names import model_name
 from pytest_modelperf.history.page_data import case_name, format_shift, sparkline
@@ -171,7 +171,7 @@ def _explanation(case: ReadCase) -> Iterator[str]:
     if comparison.failure is not None:
         yield f"<pre>{'<br>'.join(map(escape_markdown, failure_lines(comparison)))}</pre>"
     if comparison.metrics:
-        yield markdown_table(metric_table(comparison))
+        yield markdown_table(metric_rows(comparison).table)
     if comparison.reasons:
         yield "\n".join(f"- {escape_markdown(reason)}" for reason in comparison.reasons)
     picture = render_mermaid(case.picture)

@@ -67,7 +67,7 @@ _TONES = {
     Answer.GOOD: Tone.GOOD,
     Answer.BAD: Tone.BAD,
     Answer.INCONCLUSIVE: Tone.UNSURE,
-    Answer.FAILED: Tone.UNSURE,
+    Answer.FAILED: Tone.BAD,
 }
 _TIME = "latency_p50"
 _LISTED = 8
@@ -121,7 +121,7 @@ def bisect_report(bisect: Bisect, wording: Wording, made: dt.datetime | None = N
         blocks=(
             Rows(_step_table(bisect), tones, on=On.TEXT),
             Rows(_step_table(bisect, has_reasons=True), tones, on=On.PAGE),
-            Paragraph(lines_of(failed, tone=Tone.UNSURE), on=On.TEXT),
+            Paragraph(lines_of(failed, tone=Tone.BAD), on=On.TEXT),
             *_pair_sections(bisect, wording),
             Section(title="What to do next", blocks=next_commands, on=On.TEXT),
         ),

@@ -14,6 +14,7 @@ from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
     is_given,
+    layers_csv_option,
     load_extensions,
     measuring_options,
     model_setup,
@@ -85,6 +86,7 @@ _BASELINES = "baselines"
 @engine_option_b
 @interpreter_options
 @output_options(csv="the figures")
+@layers_csv_option
 @svg_option
 @takes_records(
     cases=CaseSpec,
@@ -123,6 +125,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     modelperf compare model.onnx model.onnx --engine-b openvino
     modelperf compare baselines/encoder encoder.onnx
     modelperf compare old.onnx new.onnx --html report.html --json result.json
+    modelperf compare old.onnx new.onnx --csv figures.csv --layers-csv layers.csv
     modelperf compare old.onnx new.onnx --batch 1,8 --cluster tcp://scheduler:8786
     modelperf compare old.onnx new.onnx --prompt 128 --generate 64
     modelperf compare old.onnx tools.export:encoder
@@ -250,6 +253,12 @@ def _write_comparison(
     made = dt.datetime.now(dt.timezone.utc)
     report = comparison_report(result, wording, machine=machine, made=made)
     write_report(report, partial(COMPARISON.dump, result), outputs, is_shown=is_shown)
+    if outputs.layers_csv_file is not None:
+        from pytest_modelperf.comparing.views import layer_sheet
+        from pytest_modelperf.report.exports import render_rows
+
+        layers = layer_sheet(result)
+        write(outputs.layers_csv_file, render_rows(layers.columns, layers.rows))
     if outputs.svg_file is not None:
         from pytest_modelperf.comparing.page_data import render_comparison_svg
 

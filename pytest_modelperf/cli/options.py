@@ -155,6 +155,7 @@ class OutputOptions(Struct, frozen=True):
     markdown_file: str | None = None
     trace_file: str | None = None
     svg_file: str | None = None
+    layers_csv_file: str | None = None
     node_data_file: str | None = None
     annotated_file: str | None = None
 
@@ -301,6 +302,10 @@ def svg_option(command: Command) -> Command:
     return _output_option("svg", "Write the graph of the kernels as an SVG picture")(command)
 
 
+def layers_csv_option(command: Command) -> Command:
+    return _output_option("layers-csv", "Write the layers of both sides as CSV")(command)
+
+
 def project_folder_option(*names: str, of: str, default: str) -> Option:
     """Return the option for a folder that is in the project unless the user names another."""
     return click.option(
@@ -352,8 +357,9 @@ class FolderOptions(Struct, frozen=True):
 
 
 def _output_option(kind: str, of_file: str) -> Option:
+    name = f"{kind.replace('-', '_')}_file"
     return option_of(
-        HelpGroup.OUTPUT, f"--{kind}", f"{kind}_file", metavar="F", help=f"{of_file}; - for stdout."
+        HelpGroup.OUTPUT, f"--{kind}", name, metavar="F", help=f"{of_file}; - for stdout."
     )
 
 

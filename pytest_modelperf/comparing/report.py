@@ -26,6 +26,7 @@ from pytest_modelperf.comparing.verdict_lines import (
 )
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 from pytest_modelperf.profiler.shown.drawn import case_drawn
 from pytest_modelperf.profiler.shown.facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.profiler.shown.model_names import name_models
@@ -92,7 +93,6 @@ def comparison_report(
         ("confidence", "" if confidence is None else format_confidence(confidence)),
         ("rounds", _took(comparison)),
     ]
-    on = [Line(text=f"on {', '.join(comparison.engines)}", on=On.TEXT)]
     quiet = [] if is_one else [view.compared for view in views if is_quiet(view.compared)]
     return Report(
         title=" → ".join(names),
@@ -100,7 +100,7 @@ def comparison_report(
         headline=tables.describe_views(views),
         counts=tables.count_views(views),
         tone=min(views, key=lambda view: view.rank).tone,
-        opening=tuple(on if comparison.engines else []),
+        opening=tuple(_where(comparison, machine)),
         findings=tuple(
             case_finding(view, describe_verdict(view.compared, comparison.confidence), wording)
             for view in views_with_findings(views)
@@ -117,6 +117,13 @@ def comparison_report(
         sheet=metric_sheet(comparison),
         drawn=case_drawn(partial(_page_data, comparison)),
     )
+
+
+def _where(comparison: Comparison, machine: MachineFacts | None) -> Iterator[Line]:
+    if machine is not None:
+        yield Line(text=describe_machine_line(machine), on=On.PAGE)
+    if comparison.engines:
+        yield Line(text=f"on {', '.join(comparison.engines)}")
 
 
 def _page_data(comparison: Comparison) -> Mapping[str, Any]:
@@ -220,7 +227,7 @@ def case_blocks(
     yield from doubt_blocks(case, wording)
     yield figure_bars(case)
     if case.metrics:
-        yield Rows(tables.metric_table(case))
+        yield tables.metric_rows(case)
     if case.stages:
         yield Rows(tables.stage_table(case))
     yield from _layer_blocks(case, wording)
@@ -278,7 +285,7 @@ def main_blocks(case: CaseComparison, wording: Wording) -> Iterator[ReportBlock]
     failing = failing_metrics(case)
     has_table = len(failing) > 1
     if has_table:
-        yield Rows(tables.metric_table(case, failing))
+        yield tables.metric_rows(case, failing)
     if case.stages:
         yield Rows(tables.stage_table(case))
     types = _main_types(case, failing)

@@ -32,7 +32,7 @@ def comparison_views(comparison: Comparison, report: Callable[[], Report]) -> Vi
         report=report,
         sheets={
             "metrics": lambda: metric_sheet(comparison),
-            "layers": lambda: Sheet(_LAYER_COLUMNS, tuple(_layer_rows(comparison))),
+            "layers": lambda: layer_sheet(comparison),
             "layer types": lambda: Sheet(_TYPE_COLUMNS, tuple(_type_rows(comparison))),
         },
         charts={
@@ -41,6 +41,11 @@ def comparison_views(comparison: Comparison, report: Callable[[], Report]) -> Vi
             "layer types": lambda: _type_chart(comparison),
         },
     )
+
+
+def layer_sheet(comparison: Comparison) -> Sheet:
+    """Return all layers of both sides of all cases. One without a side has no figures there."""
+    return Sheet(_LAYER_COLUMNS, tuple(_layer_rows(comparison)))
 
 
 def _layer_rows(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:

@@ -309,14 +309,15 @@ def write_repro(*, is_upgrade: bool) -> str:
     return _UPGRADE if is_upgrade else _IN_TURN
 
 
-_TONES = {StepAnswer.SLOWER: Tone.BAD, StepAnswer.OPEN: Tone.UNSURE, StepAnswer.FAILED: Tone.UNSURE}
+_LEGEND = f"{StepAnswer.OPEN.value}: not decided whether they are slower by more than the limit"
+_TONES = {StepAnswer.SLOWER: Tone.BAD, StepAnswer.OPEN: Tone.UNSURE, StepAnswer.FAILED: Tone.BAD}
 
 
 def reduction_report(
     found: Reduction, wording: Wording, target: str, made: dt.datetime | None = None
 ) -> Report:
     headline = _headline(found)
-    title = f"{found.before} -> {found.after} {found.comparison.id}"
+    title = f"{found.before} → {found.after} {found.comparison.id}"
     is_worse = found.verdict is Verdict.REGRESSED
     opening = list(lines_of(_answer(found, target, wording)))
     doubt = describe_doubt(found.comparison, wording)
@@ -324,7 +325,7 @@ def reduction_report(
         opening.append(Line(text=doubt, tone=Tone.UNSURE))
     return Report(
         title=title,
-        subject=f"{title}: {headline}",
+        subject=f"{found.before} -> {found.after} {found.comparison.id}: {headline}",
         headline=headline,
         tone=Tone.BAD if is_worse else Tone.PLAIN,
         opening=tuple(opening),
@@ -381,7 +382,7 @@ def _steps(found: Reduction) -> Iterator[Section]:
         return
     columns = (
         Column("step"),
-        Column("shown", is_text=True, least=10),
+        Column("shown", is_text=True, least=10, is_verdict=True),
         Column("kernels"),
         Column("before"),
         Column("after"),
@@ -395,11 +396,13 @@ def _steps(found: Reduction) -> Iterator[Section]:
     rows = tuple(_row(number, step, found) for number, step in enumerate(steps, 1))
     tones = tuple(_TONES.get(step.shown, Tone.PLAIN) for step in steps)
     reasons = dict.fromkeys(step.reason for step in steps if step.reason is not None)
+    is_open = any(step.shown is StepAnswer.OPEN for step in steps)
+    table = Table("", columns, rows, caption=_LEGEND if is_open else "")
     unrun = lines_of(f"kernels that did not run by themselves: {text}" for text in reasons)
     yield Section(
         title="steps",
         is_titled=False,
-        blocks=(Rows(Table("", columns, rows), tones), Paragraph(unrun)),
+        blocks=(Rows(table, tones), Paragraph(unrun)),
     )
 
 

@@ -64,7 +64,7 @@ class _Writer:
         details: list[ReportBlock] = []
         for before, block in zip([above, *shown], shown, strict=False):
             if isinstance(block, Section):
-                self._write_section(block)
+                self._write_section(block, before)
                 continue
             first, detail = self._parts_of(block)
             if first is not None:
@@ -96,7 +96,7 @@ class _Writer:
         for block in blocks:
             self._write_block(block, has_gap=True)
 
-    def _write_section(self, section: Section) -> None:
+    def _write_section(self, section: Section, above: ReportBlock | None) -> None:
         page, title = self._page, printable(_title_of(section))
         if self._face is On.MARKDOWN and section.is_detail:
             page.fold(title, lambda: self.write_blocks(section.blocks))
@@ -104,7 +104,8 @@ class _Writer:
         if section.is_titled:
             page.line("")
             page.sentence(title, style=_style(section.tone, is_bold=True))
-        self.write_blocks(section.blocks)
+            above = None
+        self.write_blocks(section.blocks, above)
 
     def write_lines(self, lines: Iterable[Line]) -> None:
         for line in lines:

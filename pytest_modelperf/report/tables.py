@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -88,8 +89,12 @@ def table_of(
 
 # Blanks between two columns.
 GAP = 2
-# The least and the largest width of the bars next to a column of shares.
+# The number at the start of a cell, with the prefix of its unit.
+_FIGURE = re.compile(r"x?([0-9]+(?:\.[0-9]+)?) ?([kMGT]?)")
+_FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+# The least and the largest width of the bars next to a column of figures.
 _SHORTEST_BAR, _LONGEST_BAR = 20, 40
+_FEWEST_BARS = 2
 BAR = "█"
 
 
@@ -170,19 +175,19 @@ def without_extras(table: Table) -> Table:
 
 
 def with_bars(table: Table, width: int) -> Table:
-    """Draw bars after the first column of shares that has them, if there is room in `width`.
+    """Draw bars after the first column that has them, if there is room in `width`.
 
-    The longest bar is that of the largest share.
+    The longest bar is that of the largest figure. A single one would say nothing.
     """
     at = next((at for at, column in enumerate(table.columns, 1) if column.has_bars), None)
     length = min(width - table_width(table) - GAP, _LONGEST_BAR)
     if at is None or length < _SHORTEST_BAR:
         return table
-    shares = [_share_in(row[at - 1]) for row in table.rows]
-    most = max(shares, default=0.0)
-    if not most:
+    figures = [_figure_of(row[at - 1]) for row in table.rows]
+    if sum(map(bool, figures)) < _FEWEST_BARS:
         return table
-    bars = [BAR * round(length * share / most) for share in shares]
+    most = max(figures)
+    bars = [BAR * round(length * figure / most) for figure in figures]
     rows = zip(table.rows, bars, strict=True)
     return replace(
         table,
@@ -192,12 +197,10 @@ def with_bars(table: Table, width: int) -> Table:
     )
 
 
-def _share_in(cell: str) -> float:
-    """Return the number in a cell such as `12.3 %`, or 0 without one."""
-    try:
-        return float(cell.removesuffix("%"))
-    except ValueError:
-        return 0.0
+def _figure_of(cell: str) -> float:
+    """Return the number of `12.3 %`, `x1.40` or `1.204 k ± 0.8 %`, or 0 for anything else."""
+    found = _FIGURE.match(cell)
+    return 0.0 if found is None else float(found[1]) * _FACTORS[found[2]]
 
 
 def transpose_table(table: Table) -> Table:

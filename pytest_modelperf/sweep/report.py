@@ -112,6 +112,7 @@ def sweep_report(sweep: Sweep, wording: Wording, made: dt.datetime | None = None
         opening=(
             *starmap(_model_line, labelled),
             *(replace(line, on=On.TEXT) for line in _best_lines(sweep)),
+            *_conditions(sweep, On.PAGE),
         ),
         findings=tuple(_findings(sweep)),
         blocks=(
@@ -146,8 +147,14 @@ def _model_line(label: str, side: SweepSide) -> Line:
 def _closing(sweep: Sweep) -> Iterator[Line]:
     if not sweep.has_failed:
         yield Line(word="how", text=_method(sweep))
+    yield from _conditions(sweep, On.TEXT)
+    yield from lines_of(sweep.notes, "note", Tone.UNSURE)
+
+
+def _conditions(sweep: Sweep, on: On) -> Iterator[Line]:
+    """Yield the machine and the engines, which a page begins with and a text ends with."""
     if sweep.machine is not None:
-        yield Line(text=describe_machine_line(sweep.machine), on=On.TEXT)
+        yield Line(text=describe_machine_line(sweep.machine), on=on)
     engines = {
         label: describe_engine(side.engine)
         for label, side in labelled_sides(sweep)
@@ -156,8 +163,7 @@ def _closing(sweep: Sweep) -> Iterator[Line]:
     if len({*engines.values()}) == 1:
         engines = {"": next(iter(engines.values()))}
     for label, text in engines.items():
-        yield Line(word=label, text=text, on=On.TEXT)
-    yield from lines_of(sweep.notes, "note", Tone.UNSURE)
+        yield Line(word=label, text=text, on=on)
 
 
 def _method(sweep: Sweep) -> str:

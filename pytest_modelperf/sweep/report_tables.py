@@ -73,7 +73,7 @@ def _side_rows(side: SweepSide, title: str, caption: str) -> Rows:
         *_size_columns(_configuration_of),
         (Column("p50 ms"), _median),
         (Column("p95 ms", rank=1), lambda point: _plain(point, 95.0)),
-        (Column("items/s"), lambda point: _rate(point.throughput)),
+        (Column("items/s", has_bars=True), lambda point: _rate(point.throughput)),
         (Column("", is_text=True), lambda point: _MARKS[side.spot.role(point.id)]),
         caption=caption,
     )

@@ -33,6 +33,8 @@ from pytest_modelperf.comparing.tables import (
 )
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, failing_metrics, is_quiet
 from pytest_modelperf.profiler.generation import NamedFigures
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 from pytest_modelperf.profiler.shown.drawn import case_drawn
 from pytest_modelperf.profiler.shown.facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.profiler.shown.model_names import name_models
@@ -219,7 +221,6 @@ def run_report(report: RunReport, *, verbosity: int = 0, links: Sequence[Link] =
     confidences = dict.fromkeys(
         format_share(o.confidence) for o in report.outcomes if o.comparison.rounds is not None
     )
-    machines = (report.machine, *(outcome.machine for outcome in report.outcomes))
     rule = [
         ("tolerance", format_share(report.tolerance)),
         ("confidence", ", ".join(filter(None, confidences))),
@@ -242,7 +243,7 @@ def run_report(report: RunReport, *, verbosity: int = 0, links: Sequence[Link] =
         closing=lines_of(report.notes, "note"),
         facts=(
             models_table(ModelRow(o.baseline or "", o.model, o.engine) for o in report.outcomes),
-            run_table(machines, rule, report.started),
+            run_table(_machines(report), rule, report.started),
         ),
         drawn=case_drawn(partial(run_data, report)),
     )
@@ -251,12 +252,19 @@ def run_report(report: RunReport, *, verbosity: int = 0, links: Sequence[Link] =
 Named = tuple[CaseOutcome, CaseView]
 
 
+def _machines(report: RunReport) -> list[MachineFacts]:
+    found = (report.machine, *(outcome.machine for outcome in report.outcomes))
+    return [machine for machine in found if machine is not None]
+
+
 def _opening(report: RunReport, verbosity: int) -> Iterator[Line]:
     # On a terminal, pytest shows the errors.
     others = On.MARKDOWN | On.PAGE
     yield from (Line(word="error", text=error, on=others) for error in report.errors)
     is_on_terminal = bool(report.outcomes) and verbosity > _QUIET
     yield Line(text=describe_place(report), on=On.ALL if is_on_terminal else others)
+    described = dict.fromkeys(map(describe_machine_line, _machines(report)))
+    yield from (Line(text=text, on=On.PAGE) for text in described)
     alarms = describe_alarms(report)
     if alarms:
         yield Line(text=alarms, on=On.PAGE)

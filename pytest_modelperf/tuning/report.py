@@ -61,7 +61,12 @@ _DASHED = "dashed line: the model as it runs now"
 # The next tuning after one without a result gets this factor more seconds.
 _LONGER = 4
 _SHEET_COLUMNS = ("case", "options", "speedup", "speedup_low", "speedup_high", "rounds", "standing")
-_TONES = {Standing.FASTER.value: Tone.GOOD, Standing.SLOWER.value: Tone.BAD, REFUSED: Tone.BAD}
+_TONES = {
+    Standing.FASTER.value: Tone.GOOD,
+    Standing.SLOWER.value: Tone.BAD,
+    REFUSED: Tone.BAD,
+    Standing.OPEN.value: Tone.UNSURE,
+}
 
 
 def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
@@ -81,8 +86,8 @@ def tuning_report(tuning: Tuning, made: dt.datetime | None = None) -> Report:
         headline=f"{failed} of {count_of(len(tuning.cases), 'case')} failed" if failed else "",
         tone=Tone.BAD if failed else Tone.PLAIN,
         opening=(
-            *([] if machine is None else [Line(text=describe_machine_line(machine), on=On.TEXT)]),
-            *([] if engine is None else [Line(text=describe_engine(engine), on=On.TEXT)]),
+            *([] if machine is None else [Line(text=describe_machine_line(machine))]),
+            *([] if engine is None else [Line(text=describe_engine(engine))]),
         ),
         findings=tuple(_findings(tuning)),
         blocks=(*_blocks_of_cases(tuning), *(_section(tuning, case) for case in tuning.cases)),
@@ -110,12 +115,12 @@ def _findings(tuning: Tuning) -> Iterator[Section]:
     """Yield the failed cases, then the best options of each other case and how to use them."""
     failed = [case for case in tuning.cases if case.failure is not None]
     for case in failed:
-        yield Section(title=case.id, word="failed", sentence=case.failure or "", tone=Tone.BAD)
+        yield Section(title=case.id, word=_word(case), sentence=case.failure or "", tone=Tone.BAD)
     for case in [case for case in tuning.cases if case.failure is None][:_MAX_FINDINGS]:
         first, *others = _answer_lines(case, tuning.confidence)
         yield Section(
             title=case.id,
-            word=_NO_GAIN if case.winner is None else Standing.FASTER.value,
+            word=_word(case),
             sentence=first.text.removeprefix(_BETTER),
             tone=_tone(case),
             blocks=(Paragraph(tuple(others)), *_next_steps(tuning, case)),
@@ -215,7 +220,8 @@ def _cases_table(tuning: Tuning) -> Table:
         "",
         tuning.cases,
         (Column("case", is_text=True), lambda case: case.id),
-        (Column("better", is_name=True), _answer),
+        (Column("", is_text=True, is_verdict=True), _word),
+        (Column("better", is_name=True), lambda c: "" if c.winner is None else c.winner.name),
         (Column("speedup"), lambda case: _format_speedup(_speedup(case))),
         (Column("interval"), lambda case: _format_interval(_speedup(case))),
         (Column("p50 ms now"), lambda case: _format_ms(case.baseline.p50_ms)),
@@ -231,6 +237,12 @@ def _answer(case: TunedCase) -> str:
     if case.failure is not None:
         return "failed"
     return "nothing is shown to help" if case.winner is None else case.winner.name
+
+
+def _word(case: TunedCase) -> str:
+    if case.failure is not None:
+        return "failed"
+    return _NO_GAIN if case.winner is None else Standing.FASTER.value
 
 
 def _speedup(case: TunedCase) -> Ratio | None:
@@ -300,7 +312,7 @@ def _tried_table(case: TunedCase, least_gain: float, *, has_reasons: bool = Fals
         "options tried",
         case.fastest_first,
         (Column("options", is_name=True, least=_LEAST_NAME), lambda tried: tried.name),
-        (Column("speedup"), lambda tried: _format_speedup(tried.speedup)),
+        (Column("speedup", has_bars=True), lambda tried: _format_speedup(tried.speedup)),
         (Column("interval"), lambda tried: _format_interval(tried.speedup)),
         (Column("rounds", rank=1), lambda tried: str(tried.rounds or "")),
         (Column("", is_text=True, is_verdict=has_reasons), lambda tried: tried.word),

@@ -78,6 +78,7 @@ _NO_SIZES = (None,) * 5
 _NO_KERNEL = (None,) * 3
 SPEED_ONLY = "speed only: what a variant does to accuracy is not measured"
 _NEITHER = "neither"
+_UNKNOWN_OUTPUTS = "outputs unknown"
 _NOTHING = "-"
 _CHANGED = {VariantKind.PRUNED: "pruned weights", VariantKind.NARROWED: "removed channels"}
 _NS_PER_MS = 1e6
@@ -110,8 +111,8 @@ def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = N
         headline=f"{failed} of {len(levels)} levels failed" if failed else "",
         tone=Tone.BAD if failed else Tone.PLAIN,
         opening=(
-            *([] if machine is None else [Line(text=describe_machine_line(machine), on=On.TEXT)]),
-            *([] if engine is None else [Line(text=describe_engine(engine), on=On.TEXT)]),
+            *([] if machine is None else [Line(text=describe_machine_line(machine))]),
+            *([] if engine is None else [Line(text=describe_engine(engine))]),
             *(Line(text=_describe_best(case, whatif)) for case in whatif.cases),
             Line(text=SPEED_ONLY, tone=Tone.UNSURE),
         ),
@@ -204,9 +205,12 @@ def _levels(whatif: WhatIf, cases: Sequence[WhatIfCase], on: On) -> Rows:
         (level, lambda row: row.level.title),
         (Column("ms per batch"), lambda row: _ms(row.level)),
         (Column("items/s"), lambda row: _rate(row.case, row.level)),
-        (Column("speedup"), lambda row: _speedup(row.level)),
+        (Column("speedup", has_bars=True), lambda row: _speedup(row.level)),
         (Column("interval"), lambda row: _interval(row.level)),
-        (Column("", is_text=True, least=len("outputs unknown")), lambda row: verdict_of(row.level)),
+        (
+            Column("", is_text=True, is_verdict=True, least=len(_UNKNOWN_OUTPUTS)),
+            lambda row: verdict_of(row.level),
+        ),
         (Column("MACs"), lambda row: _known(row.level.macs, format_count)),
         (Column("params"), lambda row: _known(row.level.params, format_count)),
         (Column("size"), lambda row: _known(row.level.size_bytes, format_bytes)),
@@ -238,14 +242,16 @@ def verdict_of(level: Level) -> str:
     if level.has_other_outputs:
         return "other outputs"
     if level.is_faster:
-        return "faster" if level.is_gain else "outputs unknown"
+        return "faster" if level.is_gain else _UNKNOWN_OUTPUTS
     return "slower" if level.is_slower else _NEITHER
 
 
 def _tone(level: Level) -> Tone:
     if level.failure is not None or level.is_slower or level.has_other_outputs:
         return Tone.BAD
-    return Tone.GOOD if level.is_gain else Tone.PLAIN
+    if level.is_gain:
+        return Tone.GOOD
+    return Tone.UNSURE if verdict_of(level) in {_NEITHER, _UNKNOWN_OUTPUTS} else Tone.PLAIN
 
 
 def _ms(level: Level | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,12 +65,25 @@ def test_a_profile_writes_its_kernels_with_those_that_only_move_data() -> None:
 
 @pytest.mark.slow
 def test_a_comparison_marks_the_kernels_that_are_new() -> None:
-    result = run("compare", "old.onnx", "new.onnx", *UNHURRIED, "--svg", "c.svg")
+    files = ("--svg", "c.svg", "--csv", "figures.csv", "--layers-csv", "layers.csv")
+    result = run("compare", "old.onnx", "new.onnx", *UNHURRIED, *files)
     assert result.exit_code in {0, 1}
+    rows = csv.DictReader(Path("layers.csv").read_text("utf-8").splitlines())
+    layers = {row["name"]: row for row in rows}
+    assert (layers["sine"]["id_before"], layers["sine"]["id_now"]) == ("", "s")
+    assert layers["first"]["before_macs"] == layers["first"]["now_macs"] == "147456"
+    assert float(layers["second"]["before_ms"]) > 0
+    assert Path("figures.csv").read_text("utf-8").startswith("case,batch_size,")
     shown = texts("c.svg")
     assert {"sine", "cosine"} <= set(shown)
     assert shown[0] == "old.onnx → new.onnx"
     assert 'class="box worse' in Path("c.svg").read_text("utf-8")
+
+
+def test_the_layers_of_a_comparison_go_to_a_csv_of_their_own() -> None:
+    result = run("compare", "old.onnx", "new.onnx", "--static", "--layers-csv", "-")
+    head, *_ = result.out.splitlines()
+    assert head.startswith("case,id_before,id_now,name,op_type,before_ms,now_ms,change_ms")
 
 
 def test_what_was_not_timed_is_told_in_words() -> None:

@@ -1,5 +1,7 @@
 """A comparison as a report."""
 
+# ruff: noqa: E501  # what a wide terminal shows is wider than code
+
 from __future__ import annotations
 
 import csv
@@ -28,7 +30,11 @@ from pytest_modelperf.comparing.page_data import comparison_layers, comparison_t
 from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.request import compare_profiles
-from pytest_modelperf.comparing.tables import layer_type_change_table, type_difference_table
+from pytest_modelperf.comparing.tables import (
+    layer_type_change_table,
+    metric_rows,
+    type_difference_table,
+)
 from pytest_modelperf.comparing.tables.times import stage_table
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.markdown import escape_markdown
@@ -128,10 +134,10 @@ peak activations  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
 layer type  count  before    now  change       interval  explains
-──────────────────────────────────────────────────────────────────────────────
-Conv           53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
-Relu           49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
-Transpose   0 → 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+Conv           53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  ████████████████████████████████████████  <
+Relu           49       -   0.51   +0.51  +0.42 … +0.60      17 %  █████████                                 < was fused
+Transpose   0 → 4       -   0.31   +0.31  +0.22 … +0.40      10 %  █████                                     < new
 MatMul          1    1.20   1.19   −0.01  −0.10 … +0.08
 Add            16    2.21   2.22   +0.01  −0.08 … +0.10
 layout               2.58   2.55   −0.03  −0.12 … +0.06
@@ -140,10 +146,10 @@ total               26.10  29.18   +3.08
 
 layers that explain most, in ms
 layer             type       before   now  change       interval  explains
-─────────────────────────────────────────────────────────────────────────────────────
-layer1.0/conv2    Conv         1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
-layer1.0/relu     Relu            -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
-layer4/Transpose  Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
+───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+layer1.0/conv2    Conv         1.31  1.92   +0.61  +0.52 … +0.70      20 %  ████████████████████████████████████████  <
+layer1.0/relu     Relu            -  0.12   +0.12  +0.03 … +0.21       4 %  ████████                                  was fused
+layer4/Transpose  Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  ████████                                  new
 
 why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
 why: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
@@ -408,7 +414,7 @@ def test_a_comparison_as_markdown() -> None:
 | --- | ---: | ---: | ---: | --- |
 | MACs | 4.089 G | 4.089 G | 0 % | passed |
 | params | 25.61 M | 25.61 M | 0 % | passed |
-""")  # noqa: E501  # a row of Markdown is as long as it is
+""")  # a row of Markdown is as long as it is
 
 
 ALL = (SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
@@ -779,6 +785,16 @@ def test_a_figure_that_is_not_decided_has_its_word_and_a_legend() -> None:
     assert re.search(r"^load .* not decided$", shown, re.MULTILINE)
     assert shown.count("not decided: it may be worse or not") == 1
     assert "not decided:" not in text(SLOWER, width=80).partition("load")[0]
+
+
+def test_each_row_of_figures_has_the_tone_of_its_verdict() -> None:
+    slower, open_tail = SLOWER.metrics[0], replace(OPEN.metrics[1], awaited=False)
+    faster = replace(slower, verdict=Verdict.IMPROVED)
+    seen = replace(slower, gated=False)
+    rows = metric_rows(replace(SLOWER, metrics=(slower, faster, open_tail, seen)))
+    assert rows.tones == (Tone.BAD, Tone.GOOD, Tone.UNSURE, Tone.PLAIN)
+    assert [row[-1] for row in rows.table.rows] == ["regressed", "improved", "not decided", ""]
+    assert rows.table.columns[-1].is_verdict
 
 
 def test_the_change_of_an_operator_that_cannot_be_counted_is_unknown() -> None:

@@ -247,10 +247,15 @@ def named(name: str) -> History:
 @example(EVIL)
 @example("{% raw %}{{ overview }}{# ")
 def test_no_name_becomes_a_part_of_a_page(name: str) -> None:
-    assert (
-        Markup(render_page(history_report(named(name)))).tags
-        == Markup(render_page(history_report(named("a")))).tags
-    )
+    assert _tags_without_heads(named(name)) == _tags_without_heads(named("a"))
+
+
+def _tags_without_heads(history: History) -> list[tuple[str, dict[str, str | None]]]:
+    """The tags, but not the head of a column in each of its cells, which may be a name."""
+    return [
+        (tag, {key: value for key, value in attributes if key != "data-title"})
+        for tag, attributes in Markup(render_page(history_report(history))).tags
+    ]
 
 
 def test_a_name_is_shown_as_it_is_and_obeyed_by_nothing() -> None:

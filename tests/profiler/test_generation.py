@@ -249,6 +249,16 @@ it, ± its 99 % interval
 """)
 
 
+def test_a_percentile_with_too_few_samples_is_explained_below_the_table() -> None:
+    prefill, step = measured().cases
+    rounds = [make_round([2_000_000] * 20)] * 4
+    short = replace(step, measured=make_measurement(rounds=rounds))
+    assert "(n): it takes n samples" not in shown(Profile(measured().model, (prefill, step)))
+    told = shown(Profile(measured().model, (prefill, short)))
+    assert "(130)" in told
+    assert "(n): it takes n samples" in told
+
+
 def test_without_a_run_a_generation_shows_what_it_counts() -> None:
     assert shown(profile_model(make_decoder(), generation())) == snapshot("""\
 

@@ -43,6 +43,7 @@ step  shown   kernels     before      after    change           interval   limit
 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
    1  open      1 → 2  0.1000 ms  0.1000 ms       0 %      −2.0 … +2.0 %  +2.0 %   0 s  1 Relu became 2 kernels (Abs, Mul)
    2  slower    1 → 3  0.5600 ms   1.150 ms  +105.4 %  +103.4 … +107.4 %  +2.0 %   4 s  1 Relu became 3 kernels (Abs, Add, Mul)
+open: not decided whether they are slower by more than the limit
 
 note: weights with many zeros are drawn with the same share of them
 note: 3 duets in 21.0 s; the chance of any wrong answer is at most 1 %

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from pytest_modelperf.report.tables import (
     fit_table,
     least_width,
     split_table,
+    with_bars,
 )
 
 
@@ -47,3 +49,29 @@ def test_each_part_of_a_split_table_fits_and_has_the_repeated_columns(
     assert ("row", *(cell for part in parts for cell in part.rows[0][1:])) == row
     assert [part.title for part in parts] == ["title", *[""] * (len(parts) - 1)]
     assert [part.caption for part in parts] == [*[""] * (len(parts) - 1), "caption"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "lengths"),
+    [
+        (("74 %", "37 %", "-3 %", ""), (40, 20, 0, 0)),
+        (("x2.00", "x0.50", "?"), (40, 10, 0)),
+        (("1.200 k ± 1.0 %", "600.0 ± >100 %"), (40, 20)),
+    ],
+)
+def test_a_bar_is_as_long_as_the_figure_at_the_start_of_its_cell(
+    cells: tuple[str, ...], lengths: tuple[int, ...]
+) -> None:
+    drawn = with_bars(_with_bars_for(*cells), 100)
+    assert [len(row[2]) for row in drawn.rows] == [*lengths]
+
+
+def test_a_single_figure_and_a_narrow_terminal_have_no_bars() -> None:
+    for cells, width in ((("x1.40", "?"), 100), (("x1.40", "x1.20"), 30)):
+        table = _with_bars_for(*cells)
+        assert with_bars(table, width) == table
+
+
+def _with_bars_for(*cells: str) -> Table:
+    columns = (Column("name", is_name=True), Column("figure", has_bars=True), Column("after"))
+    return Table("", columns, tuple(("net", cell, "1") for cell in cells))

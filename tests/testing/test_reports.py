@@ -30,6 +30,7 @@ from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, 
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.model import On
 from pytest_modelperf.report.page import TextStyle, fold_command, wrap
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.testing.formats import (
@@ -816,6 +817,16 @@ def test_the_place_names_every_machine_and_engine_once() -> None:
         "linux-x86_64-zen4-2c, linux-aarch64-zen4-2c, onnxruntime 1.31.1, openvino 2026.0, "
         "3 cases in 2 min 11 s"
     )
+
+
+def test_a_page_describes_every_machine_once() -> None:
+    other = replace(MACHINE, architecture="aarch64", instruction_sets=("neon", "asimd", "i8mm"))
+    report = run_report(run(outcome(SAME), outcome(SAME), outcome(SAME, machine=other)))
+    told = [line.text for line in report.opening if line.on is On.PAGE]
+    machines = [text for text in told if text.startswith("machine ")]
+    assert len(machines) == 2
+    assert "avx2 avx512f avx512_vnni" in machines[0]
+    assert "asimd i8mm" in machines[1]
 
 
 # -- plans

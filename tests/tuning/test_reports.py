@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,13 +23,21 @@ from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import Bars, Code, Rows, Section
 from pytest_modelperf.report.page import PageStyle, TextStyle
 from pytest_modelperf.report.render import render_report
+from pytest_modelperf.stats.race import Standing
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.tuning.pasted import dump_tuning, engine_options_table, session_code
 from pytest_modelperf.tuning.records import OptionSet, Tried, TunedCase, Tuning, TuningLimits
 from pytest_modelperf.tuning.report import tuning_report
 from tests.support.known import known
 from tests.support.markup import Markup
-from tests.support.tunings import FACTS, make_tuned_case, make_tuning, nothing_helps
+from tests.support.tunings import (
+    FACTS,
+    make_tried,
+    make_tuned_case,
+    make_tuning,
+    nothing_helps,
+    option_sets,
+)
 
 MADE = dt.datetime(2026, 1, 31, tzinfo=dt.timezone.utc)
 EVIL = "a\x1b[31mb\nc\u202ed"
@@ -231,6 +240,14 @@ def test_a_tuning_that_decided_nothing_says_how_to_give_it_more_time() -> None:
     )
     decided = tuning_report(make_tuning(nothing_helps())).findings[0]
     assert not any(isinstance(each, Code) for each in decided.blocks)
+
+
+def test_a_set_that_is_not_decided_is_unsure() -> None:
+    (options,) = option_sets("a=1")
+    tried = make_tried(options, Standing.OPEN, Ratio(1.01, 0.9, 1.1))
+    case = make_tuned_case(tried=(tried,), winner=None, confirmations=())
+    shown = render_tuning(make_tuning(case), TextStyle(80, color=True))
+    assert re.search(r"^\x1b\[33ma=1 .* open\x1b\[0m$", shown, re.MULTILINE)
 
 
 def test_a_set_that_could_not_run_is_a_row_of_the_page_with_its_reason() -> None:

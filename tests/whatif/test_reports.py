@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.changes import OutputChange
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.model import Rows
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.words import display_width
@@ -26,7 +27,13 @@ from pytest_modelperf.whatif.records import (
     WhatIf,
     dump_whatif,
 )
-from pytest_modelperf.whatif.report import SPEED_ONLY, WHATIF_COLUMNS, WhatIfView, failures_of
+from pytest_modelperf.whatif.report import (
+    SPEED_ONLY,
+    WHATIF_COLUMNS,
+    WhatIfView,
+    failures_of,
+    whatif_report,
+)
 from pytest_modelperf.whatif.report_layers import View
 from tests.support.checkout import ROOT
 from tests.support.documents import assert_read_back
@@ -39,6 +46,7 @@ from tests.support.whatifs import (
     make_whatif,
     render_whatif,
     render_whatif_csv,
+    render_whatif_page,
 )
 
 DOCS = ROOT / "docs"
@@ -85,6 +93,7 @@ INT8 dynamic           6.000 M  12.00 k  46.88 KiB   0.0 %
 INT8 static
 interval: 99 %, of the speedup
 neither: not decided whether it is faster or slower
+
 INT8 static: INT8 static needs an operator that this engine does not have:
   QLinearConv
 
@@ -149,19 +158,21 @@ how: 24 rounds in 4 duets of a variant and the unchanged model, 61.2 s; the time
 
 def test_at_160_columns_all_levels_are_beside_each_other() -> None:
     text = render_whatif(make_whatif(), TOP, TextStyle(160))
-    levels, by_type, _ = text[text.index("level  ") :].split("\n\nby layer")
-    assert levels + by_type == snapshot("""\
-level                  ms per batch  items/s  speedup     interval              MACs   params       size   zeros
-────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-Baseline                      6.700    149.3                                 6.000 M  12.00 k  46.88 KiB   0.0 %
-Pruned 0.5                    6.722    148.8    x1.00  0.98 … 1.02  neither  6.000 M  12.00 k  46.88 KiB  50.0 %
-Pruned 0.7 (estimate)         5.796    172.5    x1.21                        6.000 M  12.00 k             70.0 %
-Pruned 0.9                    4.762    210.0    x1.41  1.38 … 1.44  faster   6.000 M  12.00 k  46.88 KiB  90.0 %
-INT8 dynamic                  7.217    138.6    x0.93  0.91 … 0.95  slower   6.000 M  12.00 k  46.88 KiB   0.0 %
-INT8 static                                                         failed
+    assert text[text.index("level  ") : text.index("\n\nby layer, ")] == snapshot("""\
+level                  ms per batch  items/s  speedup                                               interval              MACs   params       size   zeros
+──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+Baseline                      6.700    149.3                                                                           6.000 M  12.00 k  46.88 KiB   0.0 %
+Pruned 0.5                    6.722    148.8    x1.00  ████████████████████████████              0.98 … 1.02  neither  6.000 M  12.00 k  46.88 KiB  50.0 %
+Pruned 0.7 (estimate)         5.796    172.5    x1.21  ██████████████████████████████████                              6.000 M  12.00 k             70.0 %
+Pruned 0.9                    4.762    210.0    x1.41  ████████████████████████████████████████  1.38 … 1.44  faster   6.000 M  12.00 k  46.88 KiB  90.0 %
+INT8 dynamic                  7.217    138.6    x0.93  ██████████████████████████                0.91 … 0.95  slower   6.000 M  12.00 k  46.88 KiB   0.0 %
+INT8 static                                                                                                   failed
 interval: 99 %, of the speedup
 neither: not decided whether it is faster or slower
-INT8 static: INT8 static needs an operator that this engine does not have: QLinearConv type, in ms
+
+INT8 static: INT8 static needs an operator that this engine does not have: QLinearConv
+
+by layer type, in ms
 layer type        count  Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9  INT8 dynamic
 ─────────────────────────────────────────────────────────────────────────────────────
 Conv                  4     2.154       2.175         1.507       0.861         2.800
@@ -296,6 +307,15 @@ def test_colour_adds_nothing_but_colour() -> None:
     (line,) = (line for line in coloured.splitlines() if line.endswith("  faster\x1b[0m"))
     assert line.startswith("\x1b[32mPruned 0.9")
     assert "\x1b" not in plain
+
+
+def test_a_level_that_is_not_decided_is_unsure_and_its_word_is_a_pill() -> None:
+    report = whatif_report(make_whatif(), TOP)
+    (levels,) = (block for block in report.blocks if isinstance(block, Rows) and block.tones)
+    tones = [tone.value for tone in levels.tones]
+    assert tones == ["plain", "unsure", "plain", "good", "bad", "bad"]
+    pills = re.findall(r'class="pill">([^<]+)<', render_whatif_page(make_whatif()))
+    assert pills == ["neither", "faster", "slower", "failed"]
 
 
 def test_what_is_hidden_is_said() -> None:

@@ -1,6 +1,6 @@
 // The steps of a bisect: the versions of its range on an axis, and above each one that was tried how
 // much slower it is, or how far its outputs differ, its interval, its answer and the number of its
-// step.
+// step. A step without a figure, such as one that failed, is a mark at the axis with its answer.
 (() => {
   "use strict";
 
@@ -14,7 +14,7 @@
   // The names below the axis that fit: first of what was found, then of what was tried.
   const NAME_WIDTH = 85;
   const NAME_LENGTH = 8;
-  const APART = 20;
+  const APART = 30;
   const PERCENT = 100;
   const SINCE = { latency: "slower", outputs: "other outputs", work: "more work" };
   const AXIS = { latency: "slower by", outputs: "outputs differ by", work: "more work by" };
@@ -26,7 +26,9 @@
       const before = seen.get(step.place) ?? 0;
       seen.set(step.place, before + 1);
       const x = step.place + apart * before;
-      return { ...step, number: index + 1, x, y: PERCENT * (step.change ?? 0) };
+      const y = isKnown(step.change) ? PERCENT * step.change : null;
+      const label = isKnown(step.change) ? `${index + 1}` : `${index + 1} ${step.answer}`;
+      return { ...step, label, x, y };
     });
   }
 
@@ -37,7 +39,7 @@
     return {
       type: "scatter", mode: "markers+text", name: answer,
       x: shown.map(({ x }) => x), y: shown.map(({ y }) => y),
-      text: shown.map(({ number }) => String(number)), textposition: "middle right",
+      text: shown.map(({ label }) => label), textposition: "middle right",
       textfont: { color: colors().text }, cliponaxis: false,
       marker: {
         color: found, size: 13, line: { width: 2, color: found },
@@ -51,7 +53,7 @@
 
   // The limit that each step had between good and bad.
   function limitTrace(steps) {
-    const known = steps.filter(({ answer }) => answer !== "failed");
+    const known = steps.filter(({ change }) => isKnown(change));
     return {
       type: "scatter", mode: "lines", name: "limit between good and bad", hoverinfo: "skip",
       x: known.flatMap(({ x }) => [x - 0.18, x + 0.18, null]),
@@ -88,12 +90,13 @@
 
   function drawSteps(chart, data) {
     const last = data.versions.length - 1;
-    const steps = placed(data.steps, Math.min(0.5, (APART * (last + 1)) / (chart.clientWidth || 1)));
-    const tried = new Set([0, ...steps.map(({ place }) => place)]);
-    const all = steps.flatMap(({ y, interval, allowed }) =>
+    const found = placed(data.steps, Math.min(0.8, (APART * (last + 1)) / (chart.clientWidth || 1)));
+    const tried = new Set([0, ...found.map(({ place }) => place)]);
+    const all = found.flatMap(({ y, interval, allowed }) =>
       [y, PERCENT * allowed, ...(interval ?? []).map((bound) => PERCENT * bound)]).filter(isKnown);
     const [least, most] = [Math.min(0, ...all), Math.max(0, ...all)];
     const low = least - 0.12 * (most - least || 1);
+    const steps = found.map((step) => ({ ...step, y: step.y ?? low }));
     const wanted = [...data.found.map(([, first]) => first), ...tried, ...data.versions.keys()];
     const apart = NAME_WIDTH * (last + 1) / (chart.clientWidth || 1);
     const named = wanted.reduce((kept, place) =>

@@ -86,7 +86,7 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str]
     )
 
 
-def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) -> Table:
+def metric_rows(case: CaseComparison, metrics: Sequence[Metric] | None = None) -> Rows:
     """Return all figures before and now, or these `metrics`, with the verdicts of judged ones.
 
     If something ran, an unchanged exact figure is left out, unless the verdict waits for it. A tail
@@ -104,7 +104,7 @@ def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) 
         *map(Column, ("before", "now", "change")),
         Column(INTERVAL, rank=-1),
         Column("allowed"),
-        Column("", is_text=True, least=_LEAST_VERDICT),
+        Column("", is_text=True, is_verdict=True, least=_LEAST_VERDICT),
     )
     rows = tuple(
         (
@@ -117,8 +117,10 @@ def metric_table(case: CaseComparison, metrics: Sequence[Metric] | None = None) 
         )
         for metric in shown
     )
-    is_undecided = any(row[-1] == _NOT_DECIDED for row in rows)
-    return drop_blank_columns(Table("", columns, rows, caption=_LEGEND if is_undecided else ""))
+    words = [row[-1] for row in rows]
+    table = Table("", columns, rows, caption=_LEGEND if _NOT_DECIDED in words else "")
+    tones = tuple(_FIGURE_TONES.get(word, Tone.PLAIN) for word in words)
+    return Rows(drop_blank_columns(table), tones)
 
 
 def is_measured(case: CaseComparison) -> bool:
@@ -236,6 +238,7 @@ TONES = {
     RECORDED: Tone.PLAIN,
     XFAILED: Tone.PLAIN,
 }
+_FIGURE_TONES = {**TONES, _NOT_DECIDED: Tone.UNSURE}
 # The least width to which the name of a case is cut.
 _LEAST_NAME = 24
 _LEAST_FIGURE = 16

@@ -31,7 +31,8 @@ _LEAST_DECIMALS = 2
 _EXPLAINS = "explains"
 _TIME_COLUMNS = (
     Column("before", rank=1),
-    *map(Column, ("now", "change", INTERVAL, _EXPLAINS)),
+    *map(Column, ("now", "change", INTERVAL)),
+    Column(_EXPLAINS, has_bars=True),
     Column("", is_text=True),
 )
 

@@ -42,7 +42,7 @@ def test_each_step_of_a_bisect_is_a_mark_with_its_number(page: Page) -> None:
     drawn = chart_of(page, "bisect")
     marks = {trace["name"]: trace for trace in drawn["data"]}
     assert sorted(number for a in ("good", "bad", "failed") for number in marks[a]["text"]) == [
-        "1", "2", "3", "4", "5",
+        "1", "2 failed", "3", "4", "5",
     ]  # fmt: skip
     assert marks["good"]["x"] == [3]
     # Only the last step is against another version than the good end.
@@ -52,6 +52,28 @@ def test_each_step_of_a_bisect_is_a_mark_with_its_number(page: Page) -> None:
     assert marks["not tried"]["x"] == [1, 2, 6, 7]
     (band,) = drawn["layout"]["shapes"]
     assert (band["x0"], band["x1"]) == (3.5, 5.5)
+
+
+def test_a_step_that_failed_is_at_the_axis_and_not_at_no_change(page: Page) -> None:
+    drawn = chart_of(page, "bisect")
+    marks = {trace["name"]: trace for trace in drawn["data"]}
+    (height,) = marks["failed"]["y"]
+    assert height == drawn["layout"]["yaxis"]["range"][0] < 0.0
+    assert "error_y" not in marks["failed"] or marks["failed"]["error_y"]["array"] == [None]
+    (place,) = marks["failed"]["x"]
+    assert place not in [round(x) for x in marks["limit between good and bad"]["x"] if x]
+
+
+def test_on_a_phone_each_step_is_a_card(open_page: OpenPage) -> None:
+    found = bisected(TIMES, traits=Traits(failing={"1.4"}))
+    html = without_charts(render_page(bisect_report(found, COMMAND_WORDING)))
+    page = open_page(html, viewport={"width": 390, "height": 800})
+    table = page.locator("#overview .cards")
+    assert table.evaluate("e => e.scrollWidth <= e.clientWidth")
+    failed = table.locator("tr", has=page.get_by_text("failed", exact=True))
+    assert "there is no wheel of 1.4" in failed.inner_text()
+    title = "e => getComputedStyle(e, '::before').content"
+    assert failed.locator("th").evaluate(title) == '"step "'
 
 
 def test_a_bisect_begins_with_its_steps_and_ends_with_what_to_do(page: Page) -> None:

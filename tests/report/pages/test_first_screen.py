@@ -9,6 +9,7 @@ import pytest
 from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage, pick, reload
 from tests.report.pages.conftest import OpenData, without_charts
+from tests.report.pages.test_every_page import PAGES
 from tests.support.comparisons import FASTER, SAME, SLOWER
 from tests.support.profiles import measured_cases
 from tests.support.rendered import render_profile_page, render_run_page
@@ -55,6 +56,17 @@ def test_the_figures_are_those_of_the_chosen_case(open_page: OpenPage) -> None:
     assert "0.1234 ms" in page.locator(".tiles:visible").inner_text()
     pick(page, "Case", "b8-c1")
     assert "0.9871 ms" in page.locator(".tiles:visible").inner_text()
+
+
+@pytest.mark.parametrize("kind", ["compare", "run", "sweep", "tune", "whatif"])
+def test_the_first_screen_has_the_machine_with_its_instruction_sets_and_the_engine(
+    open_page: OpenPage, kind: str
+) -> None:
+    page = open_page(without_charts(PAGES[kind]()), viewport={"width": 1400, "height": 900})
+    for text in ("avx512_vnni", "onnxruntime 1.3"):
+        box = page.locator("#top > .line", has_text=text).first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 900
 
 
 def test_the_list_of_parts_has_those_that_are_there(open_data: OpenData) -> None:

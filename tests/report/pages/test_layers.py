@@ -228,6 +228,17 @@ def test_types_show_a_line_for_each_side(open_data: OpenData) -> None:
     assert overhead.locator("td.change").inner_text() == UNKNOWN
 
 
+def test_on_a_phone_all_figures_of_a_type_are_in_sight(open_data: OpenData) -> None:
+    page = open_data(mixed(), draws=False, viewport={"width": 390, "height": 800})
+    assert page.locator("#types .layers-scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
+    macs = page.locator('#types tbody[data-type="Conv"] [data-title="MACs"]')
+    for cell in macs.all():
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+    assert sort_by(page, "types", "macs") == "descending"
+
+
 def test_shares_have_a_minus_sign_unless_they_are_zero(open_data: OpenData) -> None:
     data = mixed()
     first, second = types_of(data)[:2]

@@ -12,7 +12,7 @@ modelperf.graphView = (() => {
   const LEGIBLE = 0.96;
   const MARGIN = 24;
   // How many characters fit into a line of a box: its title with the figure, and its name.
-  const TEXT = { title: 25, name: 29 };
+  const TEXT = { title: 23, name: 29 };
   // A mouse that moves less than this has clicked.
   const CLICK = 5;
 

@@ -82,7 +82,8 @@
       // A type has a line for each side, which sorting keeps together.
       const bodies = new Map(types.map((type) => [type, bodyOf(type, columns)]));
       const table = new SortableTable({
-        class: "types-table", kept: "types", still: isStill, stillText: "types that hardly changed",
+        class: "types-table cards", kept: "types", still: isStill,
+        stillText: "types that hardly changed",
         sort: { id: hasTimes ? "ms" : "macs", isDescending: true }, select: () => types,
       });
       table.show = (rows) => table.table.replaceChildren(table.table.tHead, ...rows.map((type) =>
@@ -93,8 +94,9 @@
 
     function bodyOf(type, columns) {
       const lines = sides.map((side) => el("tr", {},
-        columns.filter(({ isOfBoth }) => !isOfBoth || side === 0).map(({ cell, isOfBoth }) => {
+        columns.filter(({ isOfBoth }) => !isOfBoth || side === 0).map(({ cell, isOfBoth, title }) => {
           const made = cell(type, side);
+          if (made.tagName === "TD" && title) made.dataset.title = title;
           if (isOfBoth) made.rowSpan = sides.length;
           return made;
         })));

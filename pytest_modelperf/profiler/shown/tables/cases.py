@@ -105,9 +105,7 @@ def latency_table(cases: Sequence[CaseProfile]) -> Table:
     captions = ["samples in rounds, each with a fresh session"]
     if confidence is not None:
         captions.insert(0, f"± is the larger side of the {confidence} interval")
-    if any(p.value_ns is None for case in measured for p in case.latency.percentiles):
-        captions.append(_NEEDED)
-    return table_of(
+    table = table_of(
         "latency in ms",
         measured,
         (replace(CASE_COLUMN, is_repeated=True), lambda case: case.case.id),
@@ -121,6 +119,13 @@ def latency_table(cases: Sequence[CaseProfile]) -> Table:
         (Column("mean"), lambda case: format_ms(case.latency.mean_ns)),
         caption="\n".join(captions),
     )
+    return _with_legend(table)
+
+
+def _with_legend(table: Table) -> Table:
+    """Explain `(11)` below the table if a percentile has too few samples."""
+    is_explained = any(cell.startswith("(") for row in table.rows for cell in row[1:])
+    return replace(table, caption=f"{table.caption}\n{_NEEDED}") if is_explained else table
 
 
 def _percentile_column(
@@ -267,19 +272,18 @@ def member_table(case: str, workload: WorkloadFigures) -> Table:
     captions = [f"counts and layers are those of the largest, {printable(largest[0])}"]
     if macs is not None:
         captions.append("MACs of the pass: the mean of its inferences")
-    return drop_blank_columns(
-        table_of(
-            f"workload of {printable(case)}",
-            workload.members,
-            (Column("member", is_name=True), lambda member: member.name),
-            (Column("in a pass"), lambda member: str(member.weight)),
-            (Column("p50 ms"), _median),
-            (Column("of the time"), _share),
-            (Column("MACs"), lambda m: "" if m.macs is None else format_count(m.macs)),
-            total=("pass", str(inferences), total, "", macs or ""),
-            caption="\n".join(captions),
-        )
+    table = table_of(
+        f"workload of {printable(case)}",
+        workload.members,
+        (Column("member", is_name=True), lambda member: member.name),
+        (Column("in a pass"), lambda member: str(member.weight)),
+        (Column("p50 ms"), _median),
+        (Column("of the time"), _share),
+        (Column("MACs"), lambda m: "" if m.macs is None else format_count(m.macs)),
+        total=("pass", str(inferences), total, "", macs or ""),
+        caption="\n".join(captions),
     )
+    return drop_blank_columns(_with_legend(table))
 
 
 def _median(member: MemberFigures) -> str:
@@ -326,7 +330,7 @@ def _measured(found: Sequence[WholeGeneration]) -> Table:
     confidence = [m.step.growth.confidence for m in found if m.step and m.step.growth]
     if confidence:
         caption += f", ± its {100 * confidence[0]:.4g} % interval"
-    return table_of(
+    table = table_of(
         _TITLE,
         found,
         (CASE_COLUMN, lambda made: made.id),
@@ -341,6 +345,7 @@ def _measured(found: Sequence[WholeGeneration]) -> Table:
         (Column("cache/token"), _cache),
         caption=caption,
     )
+    return _with_legend(table)
 
 
 def _counted(found: Sequence[WholeGeneration]) -> Table:
