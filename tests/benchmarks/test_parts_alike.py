@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loads import BUSY, QUIET
 from parts_alike import Place, Row, expectations, tables, take
-from parts_results import BUSY, QUIET
 from results import Moment, Result
 
 PLACE = Place("lstm", 1, QUIET)
