@@ -18,7 +18,7 @@ import startup
 import static
 import upgrade
 import verdicts
-from evidence import BENCHMARKS, PAGES, Benchmark, Form
+from evidence import BENCHMARKS, PAGES, Benchmark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from results import Expectation, Moment, Result, ResultError
@@ -105,11 +105,10 @@ def test_every_table_of_a_benchmark_can_be_shown_with_what_it_was_measured_on(
 
 
 def test_what_is_not_stored_cannot_be_shown() -> None:
-    form = Form("", 1)
     with pytest.raises(
         ResultError, match=r"no result of unknown is stored\. Type: .*--only unknown"
     ):
-        evidence.shown(Benchmark("unknown", "?", quick=form, usual=None, full=form))
+        evidence.shown(Benchmark("unknown", "?", quick=""))
 
 
 def test_the_page_of_the_benchmarks_describes_each_and_says_when_and_on_what_it_ran() -> None:
@@ -268,9 +267,8 @@ def programs(
     return tmp_path
 
 
-def program(folder: Path, name: str, arguments: str) -> tuple[Benchmark, Form]:
+def program(folder: Path, name: str, form: str) -> tuple[Benchmark, str]:
     (folder / f"{name}.py").write_text(PROGRAM)
-    form = Form(arguments, 1.0)
     return Benchmark(name, "?", quick=form, usual=form, full=form), form
 
 
@@ -280,7 +278,7 @@ def test_one_that_cannot_run_stops_no_other_and_keeps_what_is_stored(
     plan = [program(programs, "first", "--fails"), program(programs, "second", "--missed")]
     (programs / "results").mkdir()
     (programs / "results" / "first.json").write_text(results.dump(result_of({}, seconds=120.0)))
-    assert evidence.store(plan, []) == 1
+    assert evidence.store(plan) == 1
     told = capfd.readouterr()
     assert "no peer" in told.err
     assert "error: first could not run, it ended with 1." in told.err
@@ -293,7 +291,7 @@ def test_one_that_cannot_run_stops_no_other_and_keeps_what_is_stored(
 def test_what_is_no_document_is_not_stored(
     programs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert evidence.store([program(programs, "first", "--broken")], []) == 1
+    assert evidence.store([program(programs, "first", "--broken")]) == 1
     assert "first.json: Expecting property name" in capfd.readouterr().err
     assert not (programs / "results" / "first.json").exists()
 
@@ -304,9 +302,9 @@ def test_what_was_interrupted_is_kept_until_it_has_ended(programs: Path) -> None
     benchmark = Benchmark("first", "?", quick=form, usual=form, full=form)
     assert programs not in benchmark.unfinished.parents
     benchmark.unfinished.mkdir(parents=True)
-    assert evidence.store([(benchmark, form)], []) == 1
+    assert evidence.store([(benchmark, form)]) == 1
     assert benchmark.unfinished.exists()
-    assert evidence.store([(benchmark, Form("", 1.0))], []) == 0
+    assert evidence.store([(benchmark, "")]) == 0
     assert not benchmark.unfinished.exists()
 
 
@@ -322,7 +320,7 @@ def test_who_interrupts_it_is_told_how_to_go_on(
         return run_one(benchmark, *rest)
 
     monkeypatch.setattr(evidence, "run", interrupted)
-    assert evidence.store(plan, []) == 130
+    assert evidence.store(plan) == 130
     assert capsys.readouterr().err.endswith("To go on: --only second third\n")
     assert results.load(programs / "results" / "first.json") == result_of({})
 
@@ -335,12 +333,20 @@ def test_small_forms_are_not_stored(programs: Path) -> None:
 
 def test_how_long_it_takes_is_known_of_the_same_command_alone(programs: Path) -> None:
     benchmark, form = program(programs, "first", "--aa 3")
-    assert evidence.minutes_of(benchmark, form) == 1.0
+    assert benchmark.minutes_of(form) is None
     (programs / "results").mkdir()
     stored = result_of({}, seconds=300.0, command="python benchmarks/first.py --aa 3")
     benchmark.stored.write_text(results.dump(stored))
-    assert evidence.minutes_of(benchmark, form) == 5.0
-    assert evidence.minutes_of(benchmark, Form("--aa 4", 1.0)) == 1.0
+    assert benchmark.minutes_of(form) == 5.0
+    assert benchmark.minutes_of("--aa 4") is None
+
+
+def test_a_long_one_runs_if_it_is_named_or_all_are_asked_for() -> None:
+    short, long = Benchmark("a", "?", "q", "u", "f"), Benchmark("b", "?", "q", None, "f")
+    plan = evidence.plan_runs
+    assert plan([short, long], full=False, named=False) == [(short, "u")]
+    assert plan([short, long], full=False, named=True) == [(short, "u"), (long, "f")]
+    assert plan([short, long], full=True, named=False) == [(short, "f"), (long, "f")]
 
 
 # -- what the benchmarks make of their documents
