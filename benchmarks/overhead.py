@@ -1,7 +1,5 @@
 """What the harness adds to the time of an inference, against a bare loop on the same session.
 
-    python benchmarks/overhead.py [--seconds 4]
-
 Blocks of both take turns in random order in one process, so that the machine is the same for
 both. The harness is the very function that a worker times its blocks with. Expected: its median
 is at most 1 % or 0.3 µs above that of the bare loop, for a model of 10 µs as for one of 50 ms.

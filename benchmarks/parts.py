@@ -1,11 +1,5 @@
 """How right verdicts are that look at the changed parts of a model only, and how soon they come.
 
-    python benchmarks/parts.py                               all of it, the better part of a day
-    python benchmarks/parts.py --models lstm yolo            these models alone
-    python benchmarks/parts.py --changes "a wider kernel"    this change alone
-    python benchmarks/parts.py --cores 1 --loads quiet       one core count, without added load
-    python benchmarks/parts.py --folder f                    keep what is found, and go on from it
-
 Models of many architectures are changed in one place, and compared with what they were by
 `modelperf compare`, in both directions: each change is also undone. The truth of a change is a long
 duet of whole models on a quiet machine, which ends when its interval is narrow or its time is over;

@@ -1,11 +1,5 @@
 """How often a part that did not change looks slower or faster, and how sure its figure is.
 
-    python benchmarks/parts_alike.py                      500 parts, some forty minutes
-    python benchmarks/parts_alike.py --parts 40           fewer
-    python benchmarks/parts_alike.py --models lstm vit_6  parts of these models alone
-    python benchmarks/parts_alike.py --cores 2            each model on two cores
-    python benchmarks/parts_alike.py --loads "both busy"  with processes that keep both cores busy
-
 The two sides of a part are the same kernels of one model with other weights: a kernel that is drawn
 by lot, with its neighbours. Each is run and judged as in a comparison,
 against a tolerance of 0.2 %. An alarm is a part that is called slower than that, or whose interval

@@ -1,9 +1,5 @@
 """Programs of other people, judged against their own past: what is found, why, and how soon.
 
-    python benchmarks/programs.py                  all, some three hours
-    python benchmarks/programs.py --programs magika --kinds "changed model"
-    python benchmarks/programs.py --busy           all once more while both cores are busy
-
 Each program is a small git repository with the files of a package of PyPI, a module that uses them,
 and a test that calls `modelperf.check`. Its first commit is recorded. Then a comment is added,
 which must not fail, and slowdowns are planted in its code one after the other: each has to be

@@ -1,10 +1,5 @@
 """How often verdicts on real architectures are right, and how long a check of each takes.
 
-    python benchmarks/real.py                                all of it, some two hours
-    python benchmarks/real.py --models lstm squeezenet       these alone
-    python benchmarks/real.py --repetitions 1 --slower 1     fewer comparisons
-    python benchmarks/real.py --cores 1 --quiet              one core count, without added noise
-
 The models are the nine light ones of the onnx package and those of `real_models`, which
 were exported from torch. Each is rebuilt from its twin, as a check rebuilds a baseline,
 and compared with itself rebuilt with other weights. On one core it is also compared with a variant

@@ -1,10 +1,5 @@
 """How often a real model is called slower than its like when both are timed.
 
-    python benchmarks/real_alike.py                          240 comparisons, an hour or less
-    python benchmarks/real_alike.py --models lstm squeezenet these alone
-    python benchmarks/real_alike.py --repetitions 1          fewer comparisons
-    python benchmarks/real_alike.py --loads quiet            without neighbours
-
 The models are those of real.py, each against itself with other weights. The engine makes the same
 plan of both, which settles a comparison without timing. Here none is settled so: all are timed, as
 `measure = "always"` does it. Whatever is called slower is a false alarm. Each comparison has

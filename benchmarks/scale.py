@@ -1,10 +1,5 @@
 """What many models, and a model of many nodes, take of time and memory, and how that grows.
 
-    python benchmarks/scale.py                     both parts, an hour and more
-    python benchmarks/scale.py --sessions          500 models of 4 cases each
-    python benchmarks/scale.py --graph             a chain and a transformer of 20,000 nodes
-    python benchmarks/scale.py --quick             both, on a tenth of that
-
 The first part runs `pytest --modelperf` in a project of 125, 250 and 500 small models, whose cases
 an object answers for that runs nothing (`scale_probe.py`): what is left is the time of
 pytest-modelperf and of pytest.

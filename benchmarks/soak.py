@@ -1,9 +1,5 @@
 """Models that did not change, compared again and again on a machine that does: a soak.
 
-    python benchmarks/soak.py                      1,000 comparisons and more, an hour or less
-    python benchmarks/soak.py --comparisons 60     fewer
-    python benchmarks/soak.py --folder f           keep the runs here, and go on from them
-
 Four models of 10 us to some ms, at batch 1 and 2, on 1 and 2 cores, have other weights than before
 and the same work, so each comparison runs, and whatever is called worse or better is a false alarm.
 From run to run, in a random order, the neighbours change: none; one that keeps a core busy; one

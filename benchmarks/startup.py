@@ -1,7 +1,5 @@
 """What the plugin costs a pytest run that does not ask for it, and what a command's start costs.
 
-    python benchmarks/startup.py [--pairs 40]
-
 `python -m pytest` runs one trivial test in a fresh process, once with the plugin loaded and without
 `--modelperf`, once with `-p no:modelperf`; the two take turns in random order, so that the machine
 is the same for both. pytest finds the plugin as it finds any that is installed, by its entry point:

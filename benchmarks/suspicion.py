@@ -1,10 +1,5 @@
 """How often a model that was only trained again is measured although its plan settles it.
 
-    python benchmarks/suspicion.py                                 all of it, some two hours
-    python benchmarks/suspicion.py --models lstm squeezenet        these alone
-    python benchmarks/suspicion.py --runs 2                        fewer runs under each load
-    python benchmarks/suspicion.py --loads quiet                   without neighbours
-
 The models are those of real.py: the nine light ones of the onnx package, and those of
 `real_models`. Each is recorded once on a quiet machine, on one and on two cores. Then all of them
 are replaced by themselves with other weights, and one `pytest --modelperf` after the other checks

@@ -1,9 +1,5 @@
 """How many models pass by their plan although a value makes them slower.
 
-    python benchmarks/traps.py                         all of it, some half an hour
-    python benchmarks/traps.py --only Resize Gather    these operators alone
-    python benchmarks/traps.py --every 20              one in twenty of them
-
 A trap is a pair of models that differ in the value of one operand (`trap_models.py`). The pair
 counts if a bare loop of onnxruntime, without any code of ours, shows the second model to be 5 %
 slower. It goes the way of a user: baselines of the first models are recorded, the second ones take

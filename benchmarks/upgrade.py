@@ -1,7 +1,5 @@
 """What an upgrade of ONNX Runtime does to one model, and how long it takes to find the release.
 
-    python benchmarks/upgrade.py [--max-seconds 20] [--versions 1.20.1,1.32.0]
-
 The model is a chain of depthwise and pointwise convolutions, which this program makes. Each version
 runs in an environment of its own as a duet with the first one. Then a bisect looks for the release
 since which the model is slower, among twelve releases, and `modelperf reduce` for the kernels that

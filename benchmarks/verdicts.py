@@ -1,9 +1,5 @@
 """How often verdicts are right, and how long they take, with two other ways to judge.
 
-    python benchmarks/verdicts.py                       all of it, two hours
-    python benchmarks/verdicts.py --aa 25 --slower 12   fewer comparisons, some twenty minutes
-    python benchmarks/verdicts.py --cores 1 --quiet     one core count, without added noise
-
 A chain of 20 equal blocks is compared with another of 20 (other weights, the same work), one of 21
 and one of 22, so the truth is known: no change, +5 %, +10 %. Under noise two processes keep
 40 % of each core busy. The duet is compared with what people use: pytest-benchmark's own gate

@@ -1,10 +1,5 @@
 """How right the reasons of a comparison are, and how steady the times of layers.
 
-    python benchmarks/why.py                                 all of it, some two hours
-    python benchmarks/why.py --models lstm yolo              these models alone
-    python benchmarks/why.py --changes "a wider kernel"      this change alone
-    python benchmarks/why.py --loads quiet                   without busy processes
-
 Models and changes are those of parts.py. `modelperf compare` compares a model with the changed
 one, in both directions, on a quiet machine and with processes that keep both cores busy. What was
 changed is known by construction: the operators that were added, removed or widened. The first

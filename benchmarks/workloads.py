@@ -1,8 +1,5 @@
 """How right verdicts on workloads are: alarms of unchanged models, and slower members named.
 
-    python benchmarks/workloads.py                    100 unchanged and 60 slower, some 30 minutes
-    python benchmarks/workloads.py --slower 20        fewer with a slower member
-
 Encoders and convolutions run on workloads of two to six sizes, equally often or very unequally. An
 unchanged model is compared with itself with other weights. Each model has a product that works on
 what the largest input has beyond the second largest. In a slower one this product is wider, so only

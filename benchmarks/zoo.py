@@ -1,9 +1,5 @@
 """How long a check of a hundred models takes that were only trained again, and of one slower one.
 
-    python benchmarks/zoo.py                      all of it, some half an hour
-    python benchmarks/zoo.py --seeds 1            20 models in place of 100
-    python benchmarks/zoo.py --loads quiet        without neighbours
-
 Twenty architectures are built with five seeds each: the models of real.py that take 1 to 80 ms
 here, and the two graphs of scale.py. Each is recorded on one core. Then all are replaced by
 themselves with other weights, and these runs of `pytest --modelperf` follow, with nothing kept
