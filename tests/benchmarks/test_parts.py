@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,10 @@ from parts_results import (
 from results import Program, read_records
 
 SETTING = Setting(QUIET, 1, "lstm", "a wider kernel")
-CHECK = Check(*astuple(SETTING), PARTS, "passed", 1.010, 1.009, 1.011, 1, 2.0)
+CHECK = Check(
+    **asdict(SETTING), how=PARTS, verdict="passed", ratio=1.010, low=1.009, high=1.011, parts=1,
+    seconds=2.0,
+)  # fmt: skip
 TRUTH = Truth("lstm", 1, "a wider kernel", 1.011, 1.009, 1.013, 40, 5.0)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from loads import BUSY, QUIET
-from parts_alike import Place, Row, expectations, tables, take
-from results import Moment, Result
+from parts_alike import Place, expectations, tables, take
+from results import Moment, Result, Row
 
 PLACE = Place("lstm", 1, QUIET)
 ROW: dict[str, Any] = {

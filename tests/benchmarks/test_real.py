@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -210,7 +210,8 @@ class FakeBench(Bench):
 
 
 def compared(setting: Setting, verdict: str = "passed", seconds: float = 1.0) -> Compared:
-    return Compared(*astuple(setting), verdict, verdict, verdict, seconds, 9, 1.0, 0.99, 1.01)
+    place = (setting.machine, setting.cores, setting.model, setting.change)
+    return Compared(*place, verdict, verdict, verdict, seconds, 9, 1.0, 0.99, 1.01)
 
 
 def test_a_run_goes_on_where_it_stopped_and_makes_no_comparison_twice(tmp_path: Path) -> None:
