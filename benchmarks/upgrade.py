@@ -196,6 +196,7 @@ def measure_reduction(model: Path, found: Halving) -> Reduced | None:
         return None
     releases = [f"{PACKAGE}=={name}" for name in (found.last_good, found.first_bad)]
     target = model.with_name("reduced")
+    shutil.rmtree(target, ignore_errors=True)
     sides = zip("ab", releases, strict=True)
     options = (
         "--batch=1", f"--tolerance={REDUCTION_TOLERANCE:g}", f"--max-seconds={MOST_SECONDS:g}",
@@ -210,7 +211,6 @@ def measure_reduction(model: Path, found: Halving) -> Reduced | None:
     older, newer = (str(make_environment([release]).python) for release in releases)
     command = [newer, str(target / "repro.py"), older]
     printed = run_process(command, target, environment=with_sources()).output
-    shutil.rmtree(target)
     kernels, ratio = sum(written["kernels"].values()), written["figure"]["ratio"]
     return Reduced(verdict, kernels, ratio, float(_RATIO.findall(printed)[-1]), ran.seconds)
 
