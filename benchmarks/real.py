@@ -320,5 +320,7 @@ if __name__ == "__main__":
     program.number("--repetitions", 0, "comparisons of each unchanged model")
     program.number("--slower", 2, "comparisons of each slower variant")
     program.numbers("--cores", (1, 2), "core counts")
+    # There were more of them once; stored results name this one.
+    program.choose("--changes", (LOAD_5,))
     program.flag("--quiet", "without added noise")
     sys.exit(program.run(measure))

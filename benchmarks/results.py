@@ -253,7 +253,8 @@ class Program:
         self.parser.add_argument(option, type=type(default), default=default, help=what)
 
     def numbers(self, option: str, default: Sequence[int], what: str) -> None:
-        self.parser.add_argument(option, type=int, nargs="+", default=default, help=what)
+        """An option for numbers with commas between them."""
+        self.parser.add_argument(option, type=_numbers, metavar="N,N", default=default, help=what)
 
     def flag(self, option: str, what: str) -> None:
         self.parser.add_argument(option, action="store_true", help=what)
@@ -297,6 +298,10 @@ class Program:
                 print(f"## {name}\n\n{text}\n")
         print(f"## expected and found\n\n{expectation_table(expected)}\n\n{conditions(result)}")
         return int(any(each.is_met is False and self.decides(each) for each in expected))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
 
 
 @contextmanager

@@ -90,6 +90,13 @@ def test_a_peer_that_is_not_installed_is_named_unless_ours_runs_alone(
     assert program("not-there").run(measure, ["--no-peers"]) == 0
 
 
+def test_numbers_have_commas_between_them() -> None:
+    own = program()
+    own.numbers("--cores", (1, 2), "core counts")
+    assert own.parser.parse_args(["--cores", "1,4"]).cores == [1, 4]
+    assert own.parser.parse_args([]).cores == (1, 2)
+
+
 def test_each_setting_of_a_plan_is_left_as_often_as_it_was_not_done() -> None:
     assert left_of(["a", "b", "a", "c", "a"], ["a", "c", "d"]) == ["b", "a", "a"]
 
