@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loads import QUIET, TAKEN
@@ -126,11 +126,16 @@ class Found:
             [each for each in made if (each.model, each.cores, each.change) in known],
         )
 
-    def pairs(
-        self, wanted: Callable[[Compared], bool]
-    ) -> tuple[Sequence[Compared], Sequence[Compared]]:
-        """Those of both kinds that are wanted."""
-        return list(filter(wanted, self.unchanged)), list(filter(wanted, self.slower))
+    def where(
+        self, machine: str, cores: int, models: Collection[str] | None = None
+    ) -> tuple[list[Compared], list[Compared]]:
+        """The comparisons of both kinds in a place, of these models if some are named."""
+
+        def is_here(each: Compared) -> bool:
+            is_place = (each.machine, each.cores) == (machine, cores)
+            return is_place and (models is None or each.model in models)
+
+        return list(filter(is_here, self.unchanged)), list(filter(is_here, self.slower))
 
 
 def tables(result: Result) -> dict[str, str]:
@@ -146,7 +151,7 @@ def setting_table(found: Found) -> str:
     """A line for each machine and core count."""
     rows = []
     for machine, cores in places(found.unchanged):
-        same, slower = found.pairs(lambda c, at=(machine, cores): (c.machine, c.cores) == at)  # type: ignore[misc]  # bound as it is now
+        same, slower = found.where(machine, cores)
         rows.append(
             (
                 "as it is" if machine == QUIET else machine,
@@ -204,9 +209,7 @@ def cost_table(found: Found) -> str:
         if not models:
             continue
         cells = []
-        for here in found.pairs(
-            lambda c, models=models: (c.machine, c.cores) == (QUIET, 1) and c.model in models  # type: ignore[misc]  # bound as it is now
-        ):
+        for here in found.where(QUIET, 1, models):
             seconds = statistics.median(each.seconds for each in here) if here else None
             cells += ["-" if seconds is None else _duration(n * seconds) for n in RUN_SIZES]
         rows.append((name, *cells))
