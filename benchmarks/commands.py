@@ -42,7 +42,7 @@ class Ran:
 
 
 def run_modelperf(verb: str, *models: Path, options: Sequence[str] = ()) -> Ran:
-    """A command on models, with its JSON."""
+    """Run a command on models, with its JSON."""
     with tempfile.TemporaryDirectory() as place:
         report = Path(place, "told.json")
         given = ["-m", "pytest_modelperf", verb, *map(str, models), *options]
@@ -51,7 +51,7 @@ def run_modelperf(verb: str, *models: Path, options: Sequence[str] = ()) -> Ran:
 
 
 def run_pytest(project: Path, *options: str, environment: Mapping[str, str] | None = None) -> Ran:
-    """`pytest --modelperf` in a project, with no plugin but ours."""
+    """Run `pytest --modelperf` in a project, with no plugin but ours."""
     with tempfile.TemporaryDirectory() as place:
         report = Path(place, "report.json")
         given = ["-m", "pytest", "-p", "pytest_modelperf.plugin", "-p", "no:cacheprovider", "-q"]
@@ -61,7 +61,7 @@ def run_pytest(project: Path, *options: str, environment: Mapping[str, str] | No
 
 
 def with_sources(*more: str) -> dict[str, str]:
-    """The environment of a process that imports this package from its sources."""
+    """Return the environment of a process that imports this package from its sources."""
     paths = (str(ROOT), *more, *filter(None, [os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": os.pathsep.join(paths)}
 
@@ -73,7 +73,7 @@ def run_process(
     environment: Mapping[str, str] | None = None,
     limit_s: float = _LIMIT_S,
 ) -> Ran:
-    """A process in a folder. It leads a group, so that a late one is killed with its children."""
+    """Run a process in a folder. It leads a group, so a late one is killed with its children."""
     begun = time.monotonic()
     process = subprocess.Popen(
         command,

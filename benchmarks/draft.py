@@ -22,7 +22,7 @@ class Draft:
         self.weights: list[TensorProto] = []
 
     def add(self, op: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:  # noqa: ANN401  # as make_node
-        """Adds a node; returns the name of its output."""
+        """Add a node; return the name of its output."""
         return self.add_all(op, inputs, 1, name, **attributes)[0]
 
     def add_all(
@@ -39,23 +39,23 @@ class Draft:
         return names
 
     def store(self, values: Array, name: str | None = None) -> str:
-        """Adds a weight; returns its name."""
+        """Add a weight; return its name."""
         name = name or f"weight{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(values, name))
         return name
 
     def drawn(self, *shape: int, scale: float, name: str | None = None) -> str:
-        """Adds a weight of normal numbers."""
+        """Add a weight of normal numbers."""
         return self.store((scale * self.random.standard_normal(shape)).astype(np.float32), name)
 
     def numbers(self, *values: int) -> str:
-        """Adds integers."""
+        """Add integers."""
         return self.store(np.array(values, np.int64))
 
     def model(
         self, last: str, shape: Shape, end: Shape | None = None, opset: int = 17
     ) -> ModelProto:
-        """A model from a float input `x` to the tensor `last`, of the same shape by default."""
+        """Return a model from a float input `x` to `last`, by default of the same shape."""
         ends = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes)
             for name, sizes in (("x", shape), (last, shape if end is None else end))

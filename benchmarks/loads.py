@@ -48,7 +48,7 @@ while os.getppid() == parent:
 
 @contextmanager
 def loaded(load: str, seed: int = 0, without: str | None = None) -> Iterator[None]:
-    """The neighbours of a load, which end with the context.
+    """Start the neighbours of a load, which end with the context.
 
     They do not get the environment variable `without`.
     """

@@ -139,7 +139,7 @@ class Expectation:
 def expect_share(
     what: str, held: Iterable[bool], least: float = 1.0, expected: str | None = None
 ) -> Expectation:
-    """That at least this share holds; not shown without any."""
+    """Expect that at least this share holds; not shown without any."""
     held = list(held)
     limit = expected or ("all" if least == 1.0 else f"at least {100 * least:g} %")
     is_met = sum(held) >= least * len(held) if held else None
@@ -147,7 +147,7 @@ def expect_share(
 
 
 def expect_none(what: str, wrong: Iterable[bool], expected: str = "none") -> Expectation:
-    """That nothing is wrong; not shown without anything that could be."""
+    """Expect that nothing is wrong; not shown without anything that could be."""
     wrong = list(wrong)
     is_met = not any(wrong) if wrong else None
     return Expectation(what, expected, f"{sum(wrong)} of {len(wrong)}", is_met)
@@ -156,20 +156,20 @@ def expect_none(what: str, wrong: Iterable[bool], expected: str = "none") -> Exp
 def expect_most(
     what: str, value: float, most: float, unit: str = "s", digits: int = 1
 ) -> Expectation:
-    """That a figure is at most this."""
+    """Expect that a figure is at most this."""
     found = f"{value:.{digits}f} {unit}"
     return Expectation(what, f"at most {most:g} {unit}", found, value <= most)
 
 
 def at_most(limit: float, low: float, high: float) -> bool | None:
-    """Whether an interval shows a figure to be within a limit, or above it."""
+    """Return whether an interval shows a figure to be within a limit, or above it."""
     if high <= limit:
         return True
     return False if low > limit else None
 
 
 def highest_rate(hits: int, tries: int) -> float:
-    """The upper bound of Clopper and Pearson for a rate that came up so often."""
+    """Return the upper bound of Clopper and Pearson for a rate."""
     if not tries:
         return 1.0
     found = binomtest(hits, tries, alternative="less").proportion_ci(CONFIDENCE, method="exact")
@@ -177,7 +177,7 @@ def highest_rate(hits: int, tries: int) -> float:
 
 
 def grouped(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Rows by what they share, in the order in which that came up."""
+    """Group rows by what they share, in the order in which that came up."""
     found: dict[K, list[T]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)
@@ -188,14 +188,14 @@ def grouped(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def read_rows(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """The rows of this kind that the folder has, in the order in which they were stored."""
+    """Return the rows of this kind in a folder, in the order in which they were stored."""
     path = folder / f"{kind}.jsonl"
     lines = path.read_text("utf-8").splitlines() if path.exists() else ()
     return [json.loads(line) for line in lines]
 
 
 def keep_row(folder: Path, kind: str, row: object) -> None:
-    """Stores a row at once, so that a later run goes on from it."""
+    """Store a row at once, so that a later run goes on from it."""
     with (folder / f"{kind}.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(_as_row(row)) + "\n")
 
@@ -205,7 +205,7 @@ def _as_row(row: object) -> object:
 
 
 def left_of(plan: Sequence[K], done: Iterable[K]) -> list[K]:
-    """The part of a plan that is not done yet, in its order."""
+    """Return the part of a plan that is not done yet, in its order."""
     known = Counter(done)
     left = []
     for setting in plan:
@@ -249,11 +249,11 @@ class Program:
         add("--folder", type=Path, help="keep what is found here, and go on from it")
 
     def number(self, option: str, default: float, what: str) -> None:
-        """An option for a number of the type of its default."""
+        """Add an option for a number of the type of its default."""
         self.parser.add_argument(option, type=type(default), default=default, help=what)
 
     def numbers(self, option: str, default: Sequence[int], what: str) -> None:
-        """An option for numbers with commas between them."""
+        """Add an option for numbers with commas between them."""
         self.parser.add_argument(option, type=_numbers, metavar="N,N", default=default, help=what)
 
     def flag(self, option: str, what: str) -> None:
@@ -262,7 +262,7 @@ class Program:
     def choose(
         self, option: str, names: Iterable[str], default: Iterable[str] | None = None
     ) -> None:
-        """An option for some of these names; all of them by default."""
+        """Add an option for some of these names; all of them by default."""
         names = tuple(names)
         self.parser.add_argument(
             option,
@@ -275,7 +275,7 @@ class Program:
         )
 
     def run(self, measure: Measure, arguments: Sequence[str] | None = None) -> int:
-        """Measures, stores and prints.
+        """Measure, store and print.
 
         It is stored first, so that a mistake in a table costs no second run.
         """
@@ -306,7 +306,7 @@ def _numbers(text: str) -> list[int]:
 
 @contextmanager
 def _counted(path: Path) -> Iterator[float]:
-    """The seconds of earlier runs in a folder; those of this one are added, even if it fails."""
+    """Yield the seconds of earlier runs in a folder, and add those of this one in any case."""
     before = float(path.read_text("ascii")) if path.exists() else 0.0
     begun = time.monotonic()
     try:
@@ -316,7 +316,7 @@ def _counted(path: Path) -> Iterator[float]:
 
 
 def say(*words: object) -> None:
-    """Progress, apart from the tables."""
+    """Print progress, apart from the tables."""
     print(*words, file=sys.stderr, flush=True)
 
 
