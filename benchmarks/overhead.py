@@ -1,7 +1,5 @@
 """What the harness adds to the time of an inference, against a bare loop on the same session.
 
-    python benchmarks/overhead.py [--seconds 4]
-
 Blocks of both take turns in random order in one process, so that the machine is the same for
 both. The harness is the very function that a worker times its blocks with. Expected: its median
 is at most 1 % or 0.3 µs above that of the bare loop, for a model of 10 µs as for one of 50 ms.
@@ -9,21 +7,21 @@ is at most 1 % or 0.3 µs above that of the bare loop, for a model of 10 µs as 
 
 from __future__ import annotations
 
+import argparse
 import gc
 import random
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-import results
-from onnx import TensorProto, helper
-from results import Expectation, Result, Start, at_most, conclude, format_ns, markdown
+from draft import Draft
+from results import CONFIDENCE, Expectation, Program, Result, Rows, at_most, format_ns, markdown
 
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.worker.timing import time_one
@@ -31,10 +29,8 @@ from pytest_modelperf.stats.estimates import ratio_of_rounds
 
 MAX_RATIO = 1.01
 MAX_DIFFERENCE_NS = 300
-CONFIDENCE = 0.95
 # Blocks of so long, so that drift is slower than they take turns.
 BLOCK_NS = 20_000_000
-MIN_BLOCK = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +54,16 @@ class Found:
         return at_most(most, self.low, self.high)
 
 
-def main() -> int:
-    parser = results.parser(__doc__)
-    parser.add_argument("--seconds", type=float, default=4.0, help="for each model")
-    arguments = parser.parse_args()
-    start = Start.now("overhead")
+def measure(options: argparse.Namespace) -> Rows:
+    draft = Draft()
+    # Its inference is little more than the call.
+    small = draft.model(draft.add("MatMul", "x", "x"), [64, 64]).SerializeToString()
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    found = [
-        compare("a product of 64x64", small_model(), arguments.seconds),
-        compare("squeezenet", (light / "light_squeezenet.onnx").read_bytes(), arguments.seconds),
-        compare("densenet121", (light / "light_densenet121.onnx").read_bytes(), arguments.seconds),
-    ]
-    result = start.finish({"models": [asdict(each) for each in found]})
-    return conclude(result, tables, expectations, arguments.json)
-
-
-def found_in(result: Result) -> list[Found]:
-    return [Found(**row) for row in result.rows["models"]]
+    models = {"a product of 64x64": small}
+    models |= {
+        name: (light / f"light_{name}.onnx").read_bytes() for name in ("squeezenet", "densenet121")
+    }
+    return {"models": [compare(name, model, options.seconds) for name, model in models.items()]}
 
 
 def tables(result: Result) -> dict[str, str]:
@@ -86,11 +75,9 @@ def tables(result: Result) -> dict[str, str]:
             f"{each.low:.4f} to {each.high:.4f}",
             format_ns(each.added_ns, "+"),
         )
-        for each in found_in(result)
+        for each in result.read("models", Found)
     ]
-    header = (
-        "model", "bare loop", "harness / bare", f"{100 * CONFIDENCE:g} % interval", "added",
-    )  # fmt: skip
+    header = ("model", "bare loop", "harness / bare", "95 % interval", "added")
     return {"overhead": markdown(header, rows)}
 
 
@@ -103,17 +90,8 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
             f"{100 * (each.high - 1):+.2f}), {format_ns(each.added_ns, '+')}",
             each.is_within,
         )
-        for each in found_in(result)
+        for each in result.read("models", Found)
     )
-
-
-def small_model() -> bytes:
-    """A model whose inference is little more than the call."""
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "x"], ["y"])], "small", [x], [y])
-    opsets = [helper.make_opsetid("", 17)]
-    model = helper.make_model(graph, ir_version=8, opset_imports=opsets)
-    return model.SerializeToString()
 
 
 def compare(name: str, model: bytes, seconds: float) -> Found:
@@ -130,7 +108,7 @@ def compare(name: str, model: bytes, seconds: float) -> Found:
         infer()
     start = time.perf_counter_ns()
     infer()
-    count = max(MIN_BLOCK, BLOCK_NS // (time.perf_counter_ns() - start))
+    count = max(1, BLOCK_NS // (time.perf_counter_ns() - start))
 
     sides: list[Callable[[], list[int]]] = [
         lambda: bare_loop(session, feed, count),
@@ -169,4 +147,6 @@ def bare_loop(session: Any, feed: dict[str, Any], count: int) -> list[int]:  # n
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("overhead", __doc__, tables, expectations)
+    program.number("--seconds", 4.0, "for each model")
+    sys.exit(program.run(measure))

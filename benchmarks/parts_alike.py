@@ -1,16 +1,9 @@
 """How often a part that did not change looks slower or faster, and how sure its figure is.
 
-    python benchmarks/parts_alike.py                      500 parts, some forty minutes
-    python benchmarks/parts_alike.py --parts 40           fewer
-    python benchmarks/parts_alike.py --models lstm vit_6  parts of these models alone
-    python benchmarks/parts_alike.py --cores 2            each model on two cores
-    python benchmarks/parts_alike.py --loads "both busy"  beside processes that keep both cores busy
-    python benchmarks/parts_alike.py --folder f           keep what is found, and go on from it
-
-The two sides of a part are the same kernels of one model, whose weights are drawn anew on the other
-side: a kernel that is drawn by lot, with its neighbours. Each is run and judged as in a comparison,
+The two sides of a part are the same kernels of one model with other weights: a kernel that is drawn
+by lot, with its neighbours. Each is run and judged as in a comparison,
 against a tolerance of 0.2 %. An alarm is a part that is called slower than that, or whose interval
-lies wholly beyond it in either direction. If a part takes more than a third of the model, another
+is wholly beyond it in either direction. If a part takes more than a third of the model, another
 kernel is drawn; a model is given up after twenty such draws in a row.
 """
 
@@ -26,17 +19,25 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
 
-import numpy as np
-import results
-from kept_rows import keep_row, read_rows
+from loads import LOADS, QUIET, loaded
 from msgspec.structs import replace
-from parts import loaded
-from parts_results import LOADS, QUIET
 from real import TWINS
-from results import Expectation, Result, Start, conclude, list_names, markdown
-from verdicts import CONFIDENCE, highest_rate
+from results import (
+    Expectation,
+    Program,
+    Result,
+    Row,
+    Rows,
+    expect_none,
+    grouped,
+    keep_row,
+    markdown,
+    median_of,
+    rate_text,
+    read_rows,
+    say,
+)
 
 from pytest_modelperf.comparing.gates import part_rounds
 from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts
@@ -65,32 +66,23 @@ MAX_SECONDS = 4.0
 # So many draws in a row that are too large end the parts of a model.
 MOST_TOO_LARGE = 20
 
-Row: TypeAlias = Mapping[str, Any]
 
-
-def main() -> int:
-    options = _options()
-    start = Start.now("parts_alike")
+def measure(options: argparse.Namespace) -> Rows:
     load_quantiles()
-
-    def draw(place: Place, first: int) -> Generator[Row]:
-        return draw_parts(place, first, options.seed, options.seconds)
-
     rows: list[Row] = []
-    is_complete = True
     least, more = divmod(options.parts, len(options.models))
-    with tempfile.TemporaryDirectory() as name:
-        folder = (options.folder or Path(name)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        for load in options.loads:
-            with loaded(load):
-                for number, model in enumerate(options.models):
-                    count = least + (number < more)
-                    made = take(folder, Place(model, options.cores, load), count, draw)
-                    is_complete &= len(ran(made)) >= count
-                    rows += made
-    result = start.finish({"parts": rows}, is_complete=is_complete)
-    return conclude(result, tables, expectations, options.json)
+    for load in options.loads:
+        with loaded(load):
+            for number, model in enumerate(options.models):
+                place = Place(model, options.cores, load)
+                count = least + (number < more)
+                rows += take(
+                    options.folder,
+                    place,
+                    count,
+                    lambda p, first: draw_parts(p, first, options.seconds),
+                )
+    return {"parts": rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +111,7 @@ def take(
         while len(ran(rows)) < count and not is_hopeless(rows):
             rows.append(next(draws))
             keep_row(folder, "parts", rows[-1])
-    told = f"{place.model}, {place.cores} cores, {place.load}: {len(ran(rows))} of {count} parts"
-    if len(ran(rows)) < count:
-        told += f"; given up, the last {MOST_TOO_LARGE} that were drawn were all too large"
-    print(told, file=sys.stderr)
+    say(f"{place.model}, {place.cores} cores, {place.load}: {len(ran(rows))} of {count} parts")
     return rows
 
 
@@ -136,13 +125,13 @@ def is_hopeless(rows: Sequence[Row]) -> bool:
     return len(rows) >= MOST_TOO_LARGE and not ran(rows[-MOST_TOO_LARGE:])
 
 
-def draw_parts(place: Place, first: int, seed: int, seconds: float) -> Generator[Row]:
+def draw_parts(place: Place, first: int, seconds: float) -> Generator[Row]:
     """The rows of parts of a model, drawn by lot without end, from the draw of this number on."""
     with both_sides(place.model, place.cores) as (before, after):
         kernels, times = _in_order(before), (run_once(before).times_ns, run_once(after).times_ns)
         for number in itertools.count(first):
-            # The same seed draws the same kernels, however many of them turn out to be too large.
-            kernel = random.Random(f"{seed} {place.model} {number}").choice(kernels)
+            # The same kernels are drawn, however many of them turn out to be too large.
+            kernel = random.Random(f"{place.model} {number}").choice(kernels)
             begun = time.monotonic()
             rounds = run_part(before, after, times, kernel, seconds)
             row = {
@@ -216,20 +205,22 @@ def _in_order(side: SavedPlan) -> list[int]:
 
 
 def tables(result: Result) -> Mapping[str, str]:
-    groups: dict[Place, list[Row]] = {}
-    for row in result.rows["parts"]:
-        groups.setdefault(Place.of(row), []).append(row)
-    lines = [
-        (
-            place.model,
-            str(place.cores),
-            place.load,
-            str(len(ran(rows))),
-            str(len(rows) - len(ran(rows))),
-            *_figures(ran(rows)),
-        )
-        for place, rows in groups.items()
-    ]
+    lines = []
+    for place, rows in grouped(result.rows["parts"], Place.of).items():
+        parts = ran(rows)
+        intervals = _intervals(parts)
+        without = sum(not low <= 1.0 <= high for low, high in intervals)
+        figures: tuple[object, ...] = ("-",) * 4
+        if parts:
+            half = median_of((50 * (high - low) for low, high in intervals), 2)
+            figures = (
+                sum(map(is_alarm, parts)),
+                f"{100 * without / len(parts):.1f} %",
+                f"{half} %" if intervals else half,
+                median_of(row["seconds"] for row in parts),
+            )
+        too_large = len(rows) - len(parts)
+        lines.append((place.model, place.cores, place.load, len(parts), too_large, *figures))
     header = (
         "model", "cores", "load", "parts", "too large", "alarms", "interval without 0",
         "half of an interval", "median s",
@@ -243,47 +234,25 @@ def tables(result: Result) -> Mapping[str, str]:
 def glance(rows: Sequence[Row]) -> str:
     """What a reader would add up."""
     parts = ran(rows)
-    models = {row["model"] for row in parts}
-    alarms = _alarms(parts)
-    most = 100 * highest_rate(alarms, len(parts))
+    alarms = sum(map(is_alarm, parts))
     return (
-        f"{len(parts)} unchanged parts of {len(models)} real models, each timed against itself "
-        f"with other weights: {alarms} were called slower or faster by more than "
-        f"{100 * RULE.tolerance:g} % of the model. The rate is at most {most:.2g} % "
-        f"({100 * CONFIDENCE:g} % confidence)."
-    )
-
-
-def _figures(rows: Sequence[Row]) -> tuple[str, ...]:
-    """The last columns of a table for parts that ran."""
-    if not rows:
-        return ("-",) * 4
-    intervals = _intervals(rows)
-    halves = [(high - low) / 2 for low, high in intervals]
-    left_out = sum(not low <= 1.0 <= high for low, high in intervals)
-    return (
-        str(_alarms(rows)),
-        f"{100 * left_out / len(rows):.1f} %",
-        f"{100 * float(np.median(halves)):.2f} %" if halves else "-",
-        f"{float(np.median([row['seconds'] for row in rows])):.1f}",
+        f"{len(parts)} unchanged parts of {len({row['model'] for row in parts})} real models, "
+        f"each timed against itself with other weights: {alarms} were called slower or faster by "
+        f"more than {100 * RULE.tolerance:g} % of the model. The rate is "
+        f"{rate_text(alarms, len(parts))}."
     )
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    rows = ran(result.rows["parts"])
-    alarms = _alarms(rows)
     what = "parts that did not change shown slower or faster by more than 0.2 % of the model"
-    is_met = not alarms if rows else None
-    return (Expectation(what, "none", f"{alarms} of {len(rows)}", is_met),)
+    return (expect_none(what, map(is_alarm, ran(result.rows["parts"]))),)
 
 
-def _alarms(rows: Sequence[Row]) -> int:
-    """How many parts are shown to differ by more than the tolerance, in either direction."""
+def is_alarm(row: Row) -> bool:
+    """Whether a part is shown to differ by more than the tolerance, in either direction."""
     slowest, fastest = 1 + RULE.tolerance, 1 - RULE.tolerance
-    return sum(
-        row["answer"] == "worse"
-        or any(low > slowest or high < fastest for low, high in _intervals([row]))
-        for row in rows
+    return row["answer"] == "worse" or any(
+        low > slowest or high < fastest for low, high in _intervals([row])
     )
 
 
@@ -292,29 +261,11 @@ def _intervals(rows: Sequence[Row]) -> list[tuple[float, float]]:
     return [(row["low"], row["high"]) for row in rows if row["low"] is not None]
 
 
-def _options() -> argparse.Namespace:
-    parser = results.parser(__doc__)
-    names = sorted(path.stem for path in TWINS.glob("*.onnx"))
-    parser.add_argument("--parts", type=int, default=500, help="how many are run under each load")
-    parser.add_argument(
-        "--models", nargs="+", default=MODELS, choices=names, metavar="NAME", help=list_names(names)
-    )
-    parser.add_argument("--cores", type=int, default=1, help="how many cores a model has")
-    parser.add_argument(
-        "--loads",
-        nargs="+",
-        default=(QUIET,),
-        choices=LOADS,
-        metavar="LOAD",
-        help=list_names(LOADS),
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=MAX_SECONDS, help="the time of the rounds of a part"
-    )
-    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
-    parser.add_argument("--seed", type=int, default=0, help="which kernels are drawn")
-    return parser.parse_args()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("parts_alike", __doc__, tables, expectations)
+    program.number("--parts", 500, "how many are run under each load")
+    program.choose("--models", sorted(path.stem for path in TWINS.glob("*.onnx")), MODELS)
+    program.number("--cores", 1, "how many cores a model has")
+    program.choose("--loads", LOADS, (QUIET,))
+    program.number("--seconds", MAX_SECONDS, "the time of the rounds of a part")
+    sys.exit(program.run(measure))

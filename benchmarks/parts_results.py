@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from results import Expectation, Result, markdown
+from loads import BUSY, LOADS, QUIET, TAKEN
+from results import (
+    Expectation,
+    Result,
+    count_of,
+    expect_none,
+    expect_share,
+    grouped,
+    markdown,
+    median_of,
+)
 
-QUIET, TAKEN, BUSY = "quiet", "40 % taken", "both busy"
-LOADS = (QUIET, TAKEN, BUSY)
 # The change that is sized to make a model just so much slower, and the time of its rounds by load.
 SLIGHT = "0.5 % more kernels"
 SLIGHT_SECONDS = {QUIET: 4.0, TAKEN: 8.0, BUSY: 8.0}
@@ -70,10 +77,9 @@ class Truth:
         """The truth of both models with their sides swapped."""
         if self.ratio is None or self.low is None or self.high is None or self.before_ms is None:
             return self
-        return Truth(
-            self.model, self.cores, self.change,
-            1 / self.ratio, 1 / self.high, 1 / self.low,
-            self.rounds, self.before_ms * self.ratio, self.pairs, self.seconds,
+        return replace(
+            self, ratio=1 / self.ratio, low=1 / self.high, high=1 / self.low,
+            before_ms=self.before_ms * self.ratio,
         )  # fmt: skip
 
     @property
@@ -104,21 +110,24 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Setting):
     """One comparison: by what p50 was judged and how, its ratio, and the seconds of the command.
 
     `failure` says why nothing was judged.
     """
 
-    setting: Setting
-    how: str
-    verdict: str | None
-    ratio: float | None
-    low: float | None
-    high: float | None
-    parts: int
-    seconds: float
+    how: str = ""
+    verdict: str | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    parts: int = 0
+    seconds: float = 0.0
     failure: str | None = None
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.load, self.cores, self.model, self.change, self.is_undone)
 
     @property
     def figure(self) -> float | None:
@@ -162,14 +171,14 @@ class Held:
     @property
     def is_false_alarm(self) -> bool:
         """Whether an alarm was raised for what is shown to be within the tolerance."""
-        most = 1 + self.check.setting.tolerance
+        most = 1 + self.check.tolerance
         high = self.truth.high
         return self.check.verdict == "regressed" and high is not None and high <= most
 
     @property
     def is_wrong_pass(self) -> bool:
         """Whether something passed that is shown to be slower than the tolerance."""
-        most = 1 + self.check.setting.tolerance
+        most = 1 + self.check.tolerance
         low = self.truth.low
         return self.check.verdict in _PASSES and low is not None and low > most
 
@@ -183,55 +192,42 @@ class Found:
 
     @classmethod
     def of(cls, result: Result) -> Found:
-        truths = [Truth(**row) for row in result.rows["truths"]]
+        truths = result.read("truths", Truth)
         known = {(each.model, each.cores, each.change): each for each in truths}
         held = []
-        for check in (check_of(row) for row in result.rows["checks"]):
-            setting = check.setting
-            truth = known[setting.model, setting.cores, setting.change]
-            held.append(Held(check, truth.undone() if setting.is_undone else truth))
+        for check in result.read("checks", Check):
+            truth = known[check.model, check.cores, check.change]
+            held.append(Held(check, truth.undone() if check.is_undone else truth))
         return cls(truths, held)
 
     def usual(self) -> list[Held]:
         """The comparisons of all changes but the slight ones."""
-        return [each for each in self.held if each.check.setting.change != SLIGHT]
+        return [each for each in self.held if each.check.change != SLIGHT]
 
     def slight(self) -> list[Held]:
         """The comparisons of slight changes whose truth is about what was wanted."""
         return [each for each in self.held if each.truth.is_slight]
 
 
-def check_of(row: Mapping[str, Any]) -> Check:
-    """The comparison of a row; a row holds the setting in the same object."""
-    left = dict(row)
-    names = ("load", "cores", "model", "change", "is_undone")
-    setting = Setting(**{name: left.pop(name) for name in names})
-    return Check(setting, **left)
-
-
-def row_of(check: Check) -> dict[str, Any]:
-    row = asdict(check)
-    return {**row.pop("setting"), **row}
-
-
 def read_check(setting: Setting, document: Mapping[str, Any], seconds: float) -> Check:
     """What the JSON of `modelperf compare` says of its only case."""
     (case,) = document["cases"]
-    parts = len(case.get("parts") or ())
-    # Older releases judge whole models only, and do not say so.
-    how = case.get("how") or DUET
+    how, failure, verdict = case["how"], case["failure"], None
+    ratio = low = high = None
     p50 = next((each for each in case["metrics"] if each["name"] == "latency_p50"), None)
-    failure = case["failure"]
-    if p50 is None:
-        if failure is None and how != PLAN:
-            failure = f"p50 was not judged, the case is {case['verdict']}"
-        verdict = "passed" if how == PLAN and failure is None else None
-        return Check(setting, how, verdict, None, None, None, parts, seconds, failure)
-    low, high = p50["interval"] or (None, None)
-    ratio, low, high = (
-        None if each is None else round(each, 5) for each in (p50["ratio"], low, high)
-    )
-    return Check(setting, how, p50["verdict"], ratio, low, high, parts, seconds, failure)
+    if p50 is not None:
+        verdict, ratio = p50["verdict"], p50["ratio"]
+        low, high = p50["interval"] or (None, None)
+    elif how == PLAN:
+        verdict = "passed" if failure is None else None
+    elif failure is None:
+        failure = f"p50 was not judged, the case is {case['verdict']}"
+    figures = (None if each is None else round(each, 5) for each in (ratio, low, high))
+    ratio, low, high = figures
+    return Check(
+        **asdict(setting), how=how, verdict=verdict, ratio=ratio, low=low, high=high,
+        parts=len(case.get("parts") or ()), seconds=seconds, failure=failure,
+    )  # fmt: skip
 
 
 # -- tables
@@ -240,206 +236,99 @@ def read_check(setting: Setting, document: Mapping[str, Any], seconds: float) ->
 def tables(result: Result) -> dict[str, str]:
     found = Found.of(result)
     return {
-        "parts": load_table(found),
+        "parts": change_table(found),
         "parts short": short_table(found),
-        "parts models": _group_table("model", found, lambda setting: setting.model),
-        "parts changes": _group_table("change", found, _direction),
-        "parts truths": truth_table(found),
     }
 
 
-def _by_place(found: Found) -> Iterator[tuple[str, int, Sequence[Held], Sequence[Held]]]:
-    """For each load and core count the usual comparisons and the slight ones."""
-    for place in _places(found.held):
-        usual, slight = (
-            [each for each in some if (each.check.setting.load, each.check.setting.cores) == place]
-            for some in (found.usual(), found.slight())
-        )
-        yield (*place, usual, slight)
-
-
 def short_table(found: Found) -> str:
-    """What the first page shows of each load and core count."""
-    rows = [
-        (
-            load,
-            str(cores),
-            _near_of(usual),
-            _meeting(usual),
-            _median_error(usual),
-            str(sum(each.is_false_alarm for each in usual)),
-            _slight_found(slight),
-            _median_seconds(slight),
-        )
-        for load, cores, usual, slight in _by_place(found)
-    ]
-    header = (
-        "machine", "cores", "parts near the truth", "intervals that meet it", "median error",
-        "false alarms", "0.5 % more: found", "median s",
-    )  # fmt: skip
-    return markdown(header, rows)
-
-
-def load_table(found: Found) -> str:
     """A line for each load and core count."""
     rows = []
-    for load, cores, usual, slight in _by_place(found):
-        rows.append(
-            (
-                load,
-                str(cores),
-                *_counts(usual),
-                _slight_found(slight),
-                f"{SLIGHT_SECONDS[load]:g}",
-                _median_seconds(slight),
-            )
+    seen = {(each.check.load, each.check.cores) for each in found.held}
+    for place in sorted(seen, key=lambda place: (LOADS.index(place[0]), place[1])):
+        usual, slight = (
+            [each for each in some if (each.check.load, each.check.cores) == place]
+            for some in (found.usual(), found.slight())
         )
-    header = (
-        "load", "cores", *_COUNTED, "+0.5 %: found", "+0.5 %: s of rounds",
-        "+0.5 %: median s of the command",
-    )  # fmt: skip
+        slight_found = count_of(each.check.verdict == "regressed" for each in slight)
+        figures = _figures(usual)[:4]
+        rows.append((*place, *figures, slight_found, _median_seconds(slight)))
+    header = ("machine", "cores", *_FIGURES[:4], "0.5 % more: found", "median s")
     return markdown(header, rows)
 
 
-_COUNTED = (
-    "comparisons", "by plan", "by parts", "by duet", "parts near the truth", "truth not sure",
-    "intervals that meet it", "median error", "false alarms", "wrong passes", "open",
-    "median s of the command",
+_FIGURES = (
+    "parts near the truth", "intervals that meet it", "median error", "false alarms",
+    "wrong passes", "open", "median s",
 )  # fmt: skip
 
 
-def _counts(held: Sequence[Held]) -> tuple[str, ...]:
-    """The figures of these comparisons that every table shows."""
-    ways = [sum(each.check.how == how for each in held) for how in (PLAN, PARTS, DUET)]
-    unsure = [each for each in held if each.check.how == PARTS and not each.truth.is_known]
+def _figures(held: Sequence[Held]) -> tuple[object, ...]:
+    errors = [100 * abs(h.error) for h in held if h.check.how == PARTS and h.error is not None]
     return (
-        str(len(held)),
-        *map(str, ways),
-        _near_of(held),
-        str(len(unsure)),
-        _meeting(held),
-        _median_error(held),
-        str(sum(each.is_false_alarm for each in held)),
-        str(sum(each.is_wrong_pass for each in held)),
-        str(_verdicts(held, "inconclusive")),
+        count_of(_near(held)),
+        count_of(_meets(held)),
+        f"{median_of(errors, 2)} %" if errors else "-",
+        sum(each.is_false_alarm for each in held),
+        sum(each.is_wrong_pass for each in held),
+        sum(each.check.verdict == "inconclusive" for each in held),
         _median_seconds(held),
     )
 
 
-def _near_of(held: Sequence[Held]) -> str:
-    near = _near(held)
-    return f"{sum(near)} of {len(near)}" if near else "-"
-
-
-def _meeting(held: Sequence[Held]) -> str:
-    meets = _meets(held)
-    return f"{sum(meets)} of {len(meets)}" if meets else "-"
-
-
-def _median_error(held: Sequence[Held]) -> str:
-    errors = [
-        abs(each.error) for each in held if each.check.how == PARTS and each.error is not None
-    ]
-    return f"{100 * statistics.median(errors):.2f} %" if errors else "-"
-
-
-def _slight_found(slight: Sequence[Held]) -> str:
-    return f"{_verdicts(slight, 'regressed')} of {len(slight)}" if slight else "-"
-
-
-def _group_table(head: str, found: Found, key: Callable[[Setting], str]) -> str:
-    """A line for each group of comparisons."""
-    groups: dict[str, list[Held]] = {}
-    for each in found.usual():
-        groups.setdefault(key(each.check.setting), []).append(each)
-    return markdown((head, *_COUNTED), [(name, *_counts(held)) for name, held in groups.items()])
-
-
-def truth_table(found: Found) -> str:
-    """A line for each model, core count and change, with what parts said on a quiet machine."""
+def change_table(found: Found) -> str:
+    """A line for each change and its undoing."""
+    groups = grouped(found.usual(), lambda each: (each.check.change, each.check.is_undone))
+    ways = (PLAN, PARTS, DUET)
     rows = []
-    for truth in found.truths:
-        if truth.ratio is None or truth.low is None or truth.high is None:
-            continue
-        told = [
-            each.check.figure
-            for each in found.held
-            if each.truth == truth
-            and each.check.setting.load == QUIET
-            and each.check.figure is not None
-        ]
-        ways = sorted({each.check.how for each in found.held if each.truth == truth})
-        rows.append(
-            (
-                truth.model,
-                truth.change,
-                str(truth.cores),
-                "-" if truth.before_ms is None else f"{truth.before_ms:.1f}",
-                _percent(truth.ratio),
-                f"{_percent(truth.low)} to {_percent(truth.high)}",
-                _percent(statistics.median(told)) if told else "-",
-                ", ".join(ways) or "-",
-            )
-        )
-    header = (
-        "model", "change", "cores", "ms before", "truth", "99 % interval", "told, quiet",
-        "judged by",
-    )  # fmt: skip
-    return markdown(header, rows, "llrrrrrl")
+    for (change, is_undone), held in groups.items():
+        counts = (sum(each.check.how == how for each in held) for how in ways)
+        name = f"{change}, undone" if is_undone else change
+        unsure = sum(each.check.how == PARTS and not each.truth.is_known for each in held)
+        rows.append((name, len(held), *counts, unsure, *_figures(held)))
+    header = ("change", "comparisons", *(f"by {how}" for how in ways), "truth not sure", *_FIGURES)
+    return markdown(header, rows)
 
 
 # -- expectations
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    found = Found.of(result)
+    return tuple(_expectations(Found.of(result)))
+
+
+def _expectations(found: Found) -> Iterator[Expectation]:
     usual = found.usual()
-    expected = []
-    settled = [
-        truth.is_settled(PRECISION, TRUTH_SECONDS)
-        for truth in found.truths
-        if truth.ratio is not None
-    ]
+    settled = [t.is_settled(PRECISION, TRUTH_SECONDS) for t in found.truths if t.ratio is not None]
+    near = "figures of parts within 0.3 % of the model or a third of the true difference"
+    exact = "the same, of figures whose own interval is within 0.3 %"
     for what, right, least in (
-        ("truths within 0.3 %, or of ten minutes", settled, 1),
-        (
-            "figures of parts within 0.3 % of the model or a third of the true difference",
-            _near(usual),
-            MIN_NEAR,
-        ),
-        (
-            "the same, of figures whose own interval is within 0.3 %",
-            _near(each for each in usual if each.is_exact),
-            MIN_NEAR,
-        ),
+        ("truths within 0.3 %, or of ten minutes", settled, 1.0),
+        (near, _near(usual), MIN_NEAR),
+        (exact, _near(each for each in usual if each.is_exact), MIN_NEAR),
         ("intervals of parts that meet that of the truth", _meets(usual), MIN_MEETING),
     ):
         if right:
-            share = "all" if least == 1 else f"at least {100 * least:g} %"
-            said = f"{sum(right)} of {len(right)}"
-            expected.append(Expectation(what, share, said, sum(right) >= least * len(right)))
+            yield expect_share(what, right, least)
     for what, wrong in (
         ("alarms that contradict the truth at 3 %", [each.is_false_alarm for each in usual]),
         ("passes that contradict the truth at 3 %", [each.is_wrong_pass for each in usual]),
         ("comparisons that failed", [each.check.failure is not None for each in found.held]),
     ):
         if wrong:
-            said = f"{sum(wrong)} of {len(wrong)}"
-            expected.append(Expectation(what, "none", said, not any(wrong)))
+            yield expect_none(what, wrong)
     for load, least in MIN_SLIGHT_FOUND.items():
-        here = [each for each in found.slight() if each.check.setting.load == load]
+        here = [each for each in found.slight() if each.check.load == load]
         if here:
-            count = _verdicts(here, "regressed")
             limit = f"{SLIGHT_SECONDS[load]:g} s of rounds"
             what = f"0.5 % more, tolerance 0.2 %, {load}: found in {limit}"
-            share = f"at least {100 * least:g} %"
-            said = f"{count} of {len(here)}; median of the command {_median_seconds(here)} s"
-            expected.append(Expectation(what, share, said, count >= least * len(here)))
-    return tuple(expected)
+            share = expect_share(what, (h.check.verdict == "regressed" for h in here), least)
+            said = f"{share.found}; median of the command {_median_seconds(here)} s"
+            yield replace(share, found=said)
 
 
 def _near(held: Iterable[Held]) -> list[bool]:
-    """Whether each figure of parts is near its truth, where that is known."""
+    """Whether each figure of parts is near its truth, if that is known."""
     return [each.is_near for each in held if each.check.how == PARTS and each.is_near is not None]
 
 
@@ -452,22 +341,5 @@ def _meets(held: Iterable[Held]) -> list[bool]:
     ]
 
 
-def _direction(setting: Setting) -> str:
-    return f"{setting.change}, undone" if setting.is_undone else setting.change
-
-
-def _places(held: Iterable[Held]) -> list[tuple[str, int]]:
-    seen = {(each.check.setting.load, each.check.setting.cores) for each in held}
-    return sorted(seen, key=lambda place: (LOADS.index(place[0]), place[1]))
-
-
-def _verdicts(held: Iterable[Held], verdict: str) -> int:
-    return sum(each.check.verdict == verdict for each in held)
-
-
-def _median_seconds(held: Sequence[Held]) -> str:
-    return f"{statistics.median(each.check.seconds for each in held):.1f}" if held else "-"
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.2f} %"
+def _median_seconds(held: Iterable[Held]) -> str:
+    return median_of(each.check.seconds for each in held)

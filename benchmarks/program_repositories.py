@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import onnx
 from onnx import TensorProto, helper
@@ -263,23 +262,17 @@ def _timer(tree: Path, site: Path) -> Iterator[_Timer]:
         stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
-        orders, answers = _pipes(process)
 
         def ask(count: int) -> list[int]:
-            print(count, file=orders, flush=True)
-            times: list[int] = json.loads(answers.readline())
+            print(count, file=process.stdin, flush=True)
+            times: list[int] = json.loads(process.stdout.readline() if process.stdout else "[]")
             return times
 
         try:
             yield ask
         finally:
-            orders.close()
-
-
-def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
-    if process.stdin is None or process.stdout is None:
-        raise TypeError("the timer has pipes")
-    return process.stdin, process.stdout
+            if process.stdin is not None:
+                process.stdin.close()
 
 
 def environment(site: Path, **variables: str) -> dict[str, str]:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from results import Expectation, Result, markdown, short_conditions
-from verdicts import CONFIDENCE, highest_rate
+from loads import QUIET, TAKEN
+from results import (
+    Expectation,
+    Result,
+    count_of,
+    expect_most,
+    expect_none,
+    expect_share,
+    markdown,
+    median_of,
+    rate_text,
+    short_conditions,
+)
 
-QUIET, TAKEN = "quiet", "40 % taken"
-UNCHANGED, LOAD_5, LOAD_10 = "no change", "load of 5 %", "load of 10 %"
-BLOCK, DECOMPOSED = "one block more", "decomposed"
-CHANGES = (UNCHANGED, LOAD_5, LOAD_10, BLOCK, DECOMPOSED)
+UNCHANGED, LOAD_5 = "no change", "load of 5 %"
 # A variant counts as 5 % slower if its reference and the width of its interval are within these.
 SLOWER_BY_5 = (1.045, 1.06)
 WIDEST_REFERENCE = 0.02
@@ -37,13 +45,12 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Setting):
     """One comparison: the verdicts of the case, p50 and p95; the ratio of p50 and its interval.
 
     `how` says by what p50 was judged: the plan, the parts that changed, or the duet.
     """
 
-    setting: Setting
     verdict: str
     p50: str
     p95: str
@@ -54,13 +61,16 @@ class Compared:
     high: float | None
     how: str = "duet"
 
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.machine, self.cores, self.model, self.change)
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     """The true ratio of a variant, from a long duet without added noise.
 
-    `rows` is the size of the load; `before_ms` is the time of the model itself. The reference has
-    no ratio if the change does not apply to the model.
+    `rows` is the size of the load; `before_ms` is the time of the model itself.
     """
 
     model: str
@@ -96,38 +106,36 @@ class RealModel:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything that one run measured."""
+    """Everything that one run measured: models, and comparisons of unchanged and of slower ones.
+
+    Only variants that are known to be about 5 % slower count.
+    """
 
     models: Sequence[RealModel]
-    references: Sequence[Reference]
-    comparisons: Sequence[Compared]
+    unchanged: Sequence[Compared]
+    slower: Sequence[Compared]
 
     @classmethod
     def of(cls, result: Result) -> Found:
+        made = result.read("comparisons", Compared)
+        references = result.read("references", Reference)
+        known = {(r.model, r.cores, r.change) for r in references if r.is_5_slower}
         return cls(
-            [RealModel(**row) for row in result.rows["models"]],
-            [Reference(**row) for row in result.rows["references"]],
-            [compared_of(dict(row)) for row in result.rows["comparisons"]],
+            result.read("models", RealModel),
+            [each for each in made if each.change == UNCHANGED],
+            [each for each in made if (each.model, each.cores, each.change) in known],
         )
 
-    def unchanged(self) -> list[Compared]:
-        return [each for each in self.comparisons if each.setting.change == UNCHANGED]
+    def where(
+        self, machine: str, cores: int, models: Collection[str] | None = None
+    ) -> tuple[list[Compared], list[Compared]]:
+        """The comparisons of both kinds in a place, of these models if some are named."""
 
-    def slower_by_5(self) -> list[Compared]:
-        """The comparisons with variants that are known to be about 5 % slower."""
-        known = {(r.model, r.cores, r.change) for r in self.references if r.is_5_slower}
-        return [
-            each
-            for each in self.comparisons
-            if (each.setting.model, each.setting.cores, each.setting.change) in known
-        ]
+        def is_here(each: Compared) -> bool:
+            is_place = (each.machine, each.cores) == (machine, cores)
+            return is_place and (models is None or each.model in models)
 
-
-def compared_of(row: dict[str, object]) -> Compared:
-    """The comparison of a row; a row holds the setting in the same object."""
-    names = ("machine", "cores", "model", "change")
-    setting = Setting(**{name: row.pop(name) for name in names})  # type: ignore[arg-type]  # JSON
-    return Compared(setting, **row)  # type: ignore[arg-type]  # the same
+        return list(filter(is_here, self.unchanged)), list(filter(is_here, self.slower))
 
 
 def tables(result: Result) -> dict[str, str]:
@@ -135,30 +143,24 @@ def tables(result: Result) -> dict[str, str]:
     return {
         "real": setting_table(found),
         "real glance": totals(found),
-        "real times": time_table(found),
         "real cost": f"{cost_table(found)}\n\nMeasured {short_conditions(result)}.",
-        "real models": model_table(found),
-        "real variants": variant_table(found),
     }
 
 
 def setting_table(found: Found) -> str:
     """A line for each machine and core count."""
     rows = []
-    for machine, cores in _places(found.comparisons):
-        same = _at(found.unchanged(), machine, cores)
-        slower = _at(found.slower_by_5(), machine, cores)
+    for machine, cores in places(found.unchanged):
+        same, slower = found.where(machine, cores)
         rows.append(
             (
                 "as it is" if machine == QUIET else machine,
-                str(cores),
-                _of(same, "passed"),
-                _of(same, "regressed"),
-                _of(same, "inconclusive"),
+                cores,
+                *(verdicts_of(same, each) for each in ("passed", "regressed", "inconclusive")),
                 _median(same),
-                _of(slower, "regressed"),
-                _of(slower, "passed", "improved"),
-                _of(slower, "inconclusive"),
+                verdicts_of(slower, "regressed"),
+                verdicts_of(slower, "passed", "improved"),
+                verdicts_of(slower, "inconclusive"),
                 _median(slower),
             )
         )
@@ -166,12 +168,12 @@ def setting_table(found: Found) -> str:
         "machine", "cores", "unchanged: passed", "false alarms", "open", "median s",
         "+5 %: found", "passed", "open", "median s",
     )  # fmt: skip
-    return markdown(header, rows, "l" + "r" * (len(header) - 1))
+    return markdown(header, rows)
 
 
 def totals(found: Found) -> str:
     """What a reader would add up."""
-    same, slower = found.unchanged(), found.slower_by_5()
+    same, slower = found.unchanged, found.slower
     timed = [each for each in same if each.how != "plan"]
     text = (
         f"{len(found.models)} real architectures with new weights: {_count(same, 'passed')} of "
@@ -194,40 +196,20 @@ def alarm_rate(timed: Sequence[Compared]) -> str:
     Comparisons that a plan settled are not counted.
     """
     alarms = _count(timed, "regressed")
-    most = 100 * highest_rate(alarms, len(timed))
     return (
-        f"Of {len(timed)} timed comparisons {alarms} raised a false alarm: the rate is at most "
-        f"{most:.2g} % ({100 * CONFIDENCE:g} % confidence)."
+        f"Of {len(timed)} timed comparisons {alarms} raised a false alarm: the rate is "
+        f"{rate_text(alarms, len(timed))}."
     )
-
-
-def time_table(found: Found) -> str:
-    """The seconds of a check by the size of the model."""
-    rows = []
-    for name, is_in in _sizes():
-        models = {model.name for model in found.models if is_in(model.one_core_ms)}
-        for machine, cores in _places(found.comparisons):
-            groups = [
-                [each for each in _at(some, machine, cores) if each.setting.model in models]
-                for some in (found.unchanged(), found.slower_by_5())
-            ]
-            if groups[0]:
-                where = "as it is" if machine == QUIET else machine
-                rows.append((name, where, str(cores), *map(_median, groups)))
-    header = ("on one core", "machine", "cores", "unchanged, median s", "+5 %, median s")
-    return markdown(header, rows, "llrrr")
 
 
 def cost_table(found: Found) -> str:
     """The time of a run of many models: the median of a check on one quiet core, multiplied."""
     rows = []
-    for name, is_in in _sizes():
-        models = {model.name for model in found.models if is_in(model.one_core_ms)}
+    for name, models in _sizes(found):
         if not models:
             continue
         cells = []
-        for some in (found.unchanged(), found.slower_by_5()):
-            here = [each for each in _at(some, QUIET, 1) if each.setting.model in models]
+        for here in found.where(QUIET, 1, models):
             seconds = statistics.median(each.seconds for each in here) if here else None
             cells += ["-" if seconds is None else _duration(n * seconds) for n in RUN_SIZES]
         rows.append((name, *cells))
@@ -235,7 +217,7 @@ def cost_table(found: Found) -> str:
     titles = [
         title for kind in ("unchanged", "5 % slower") for title in (f"{kind}: {first}", *others)
     ]
-    return markdown(("one inference", *titles), rows, "l" + "r" * len(titles))
+    return markdown(("one inference", *titles), rows)
 
 
 def _duration(seconds: float) -> str:
@@ -243,158 +225,59 @@ def _duration(seconds: float) -> str:
     return f"{value:.{int(value < 10)}f} {unit}"
 
 
-def model_table(found: Found) -> str:
-    """A line for each model: all machines and core counts together."""
-    rows = []
-    for model in sorted(found.models, key=lambda each: each.one_core_ms):
-        own = [
-            [each for each in some if each.setting.model == model.name]
-            for some in (found.unchanged(), found.slower_by_5())
-        ]
-        quiet = [each for each in own[0] if each.setting.machine == QUIET]
-        taken = [each for each in own[0] if each.setting.machine == TAKEN]
-        rows.append(
-            (
-                model.name,
-                str(model.nodes),
-                f"{model.one_core_ms:.1f}",
-                f"{model.rebuild_seconds:.2f}",
-                _of(quiet, "passed"),
-                _of(taken, "passed"),
-                _of(own[0], "regressed"),
-                _of(own[1], "regressed"),
-                _of(own[1], "passed", "improved"),
-                _median(own[0]),
-            )
-        )
-    header = (
-        "model", "nodes", "ms on one core", "twin rebuilt, s", "unchanged: passed", "under noise",
-        "false alarms", "+5 %: found", "passed", "median s",
-    )  # fmt: skip
-    return markdown(header, rows)
-
-
-def variant_table(found: Found) -> str:
-    """A line for each variant, with its reference and its verdicts."""
-    rows = []
-    for each in found.references:
-        if each.ratio is None:
-            continue
-        own = [
-            made
-            for made in found.comparisons
-            if (made.setting.model, made.setting.cores, made.setting.change)
-            == (each.model, each.cores, each.change)
-        ]
-        rows.append(
-            (
-                each.model,
-                each.change,
-                str(each.cores),
-                _percent(each.ratio),
-                f"{_percent(each.low)} to {_percent(each.high)}",
-                _of(own, "regressed"),
-                _of(own, "passed", "improved"),
-                _of(own, "inconclusive"),
-            )
-        )
-    header = ("model", "change", "cores", "slower by", "95 % interval", "found", "passed", "open")
-    return markdown(header, rows, "llrrrrrr")
-
-
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    found = Found.of(result)
-    same, slower = found.unchanged(), found.slower_by_5()
-    expected = [
-        Expectation(
-            "unchanged, called slower",
-            "none",
-            _of(same, "regressed"),
-            not _count(same, "regressed"),
-        )
-    ]
+    return tuple(_expectations(Found.of(result)))
+
+
+def _expectations(found: Found) -> Iterator[Expectation]:
+    same, slower = found.unchanged, found.slower
+    yield expect_none("unchanged, called slower", (c.verdict == "regressed" for c in same))
     if slower:
-        passed = _count(slower, "passed", "improved")
-        said = f"{passed} of {len(slower)}"
-        expected.append(Expectation("5 % slower, passed", "none", said, not passed))
+        yield expect_none(
+            "5 % slower, passed", (c.verdict in {"passed", "improved"} for c in slower)
+        )
     for what, some, answer, limits in (
         ("unchanged, passed", same, "passed", MIN_PASSED),
         ("5 % slower, found", slower, "regressed", MIN_FOUND),
     ):
         for (machine, cores), share in limits.items():
-            here = _at(some, machine, cores)
+            here = [each for each in some if (each.machine, each.cores) == (machine, cores)]
+            where = "machine as it is" if machine == QUIET else f"{TAKEN} of each core"
+            on = "one core" if cores == 1 else f"{cores} cores"
             if here:
-                count = _count(here, answer)
-                where = "machine as it is" if machine == QUIET else f"{TAKEN} of each core"
-                expected.append(
-                    Expectation(
-                        f"{what}: {_cores(cores)}, {where}",
-                        f"at least {100 * share:g} %",
-                        f"{count} of {len(here)}",
-                        count >= share * len(here),
-                    )
-                )
-    return (*expected, *_time_expectations(found))
-
-
-def _time_expectations(found: Found) -> Iterable[Expectation]:
-    """The median time of a comparison without a change and without noise, by size class."""
-    for (name, is_in), (_, limit) in zip(_sizes(), SIZES, strict=False):
-        models = {model.name for model in found.models if is_in(model.one_core_ms)}
-        here = [
-            each.seconds
-            for each in found.unchanged()
-            if each.setting.model in models and each.setting.machine == QUIET
-        ]
-        if here:
-            took = statistics.median(here)
+                met = (each.verdict == answer for each in here)
+                yield expect_share(f"{what}: {on}, {where}", met, share)
+    for (name, models), (_, limit) in zip(_sizes(found), SIZES, strict=False):
+        took = [c.seconds for c in same if c.model in models and c.machine == QUIET]
+        if took:
             what = f"check of an unchanged model, {name}: median, machine as it is"
-            yield Expectation(what, f"at most {limit:g} s", f"{took:.1f} s", took <= limit)
+            yield expect_most(what, statistics.median(took), limit)
 
 
-def _sizes() -> list[tuple[str, Callable[[float], bool]]]:
-    """The size classes, each with a test of the milliseconds of a model."""
-    classes: list[tuple[str, Callable[[float], bool]]] = []
+def _sizes(found: Found) -> list[tuple[str, set[str]]]:
+    """The size classes, each with the names of its models."""
+    classes = []
     low = 0.0
-    for high, _ in SIZES:
+    for high, _ in (*SIZES, (float("inf"), 0.0)):
         name = f"{low:g} to {high:g} ms" if low else f"up to {high:g} ms"
-        classes.append((name, lambda ms, low=low, high=high: low < ms <= high))  # type: ignore[misc]  # bound as they are now
+        name = f"above {low:g} ms" if high == float("inf") else name
+        classes.append((name, {m.name for m in found.models if low < m.one_core_ms <= high}))
         low = high
-    return [*classes, (f"above {low:g} ms", lambda ms: ms > low)]
+    return classes
 
 
-def _places(comparisons: Iterable[Compared]) -> list[tuple[str, int]]:
-    seen = {(each.setting.machine, each.setting.cores) for each in comparisons}
+def places(comparisons: Iterable[Compared]) -> list[tuple[str, int]]:
+    seen = {(each.machine, each.cores) for each in comparisons}
     return sorted(seen, key=lambda place: (place[0] != QUIET, place[1]))
-
-
-def _at(comparisons: Iterable[Compared], machine: str, cores: int) -> list[Compared]:
-    return [
-        each
-        for each in comparisons
-        if (each.setting.machine, each.setting.cores) == (machine, cores)
-    ]
 
 
 def _count(comparisons: Iterable[Compared], *verdicts: str) -> int:
     return sum(each.verdict in verdicts for each in comparisons)
 
 
-def _of(comparisons: Sequence[Compared], *verdicts: str) -> str:
-    if not comparisons:
-        return "-"
-    return f"{_count(comparisons, *verdicts)} of {len(comparisons)}"
+def verdicts_of(comparisons: Iterable[Compared], *verdicts: str) -> str:
+    return count_of(each.verdict in verdicts for each in comparisons)
 
 
-def _median(comparisons: Sequence[Compared]) -> str:
-    if not comparisons:
-        return "-"
-    return f"{statistics.median(each.seconds for each in comparisons):.1f}"
-
-
-def _percent(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
-
-
-def _cores(cores: int) -> str:
-    return "one core" if cores == 1 else f"{cores} cores"
+def _median(comparisons: Iterable[Compared]) -> str:
+    return median_of(each.seconds for each in comparisons)

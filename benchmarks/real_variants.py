@@ -99,26 +99,6 @@ def repeat_block(
     return None if best is None else _repeated(twin, best[2], residual_scale)
 
 
-def decompose(twin: ModelProto) -> ModelProto | None:
-    """Replaces activations and layer norms by arithmetic that the engine does not fuse."""
-    made = _copy(twin)
-    nodes: list[NodeProto] = []
-    constants: dict[str, TensorProto] = {}
-    count = 0
-    opset = next(each.version for each in twin.opset_import if not each.domain)
-    for node in twin.graph.node:
-        rewrite = None if node.domain else DECOMPOSITIONS.get(node.op_type)
-        steps = None if rewrite is None else rewrite(Steps(node, constants, opset))
-        nodes += [node] if steps is None else steps
-        count += steps is not None
-    if not count:
-        return None
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
-    made.graph.initializer.extend(constants.values())
-    return made
-
-
 def _copy(proto: ModelProto) -> ModelProto:
     made = ModelProto()
     made.CopyFrom(proto)
@@ -323,13 +303,6 @@ class Steps:
         return self.nodes
 
 
-def _decompose_relu(steps: Steps) -> list[NodeProto] | None:
-    if steps.opset < 8:
-        # Before opset 8, Max does not broadcast.
-        return None
-    return steps.done(steps.add("Max", steps.node.input[0], steps.number(0.0)))
-
-
 def _decompose_clip(steps: Steps) -> list[NodeProto] | None:
     inputs = steps.node.input
     if len(inputs) != 3 or not all(inputs):
@@ -371,6 +344,5 @@ DECOMPOSITIONS: Mapping[str, Callable[[Steps], Sequence[NodeProto] | None]] = {
     "Clip": _decompose_clip,
     "Gelu": _decompose_gelu,
     "LayerNormalization": _decompose_layer_norm,
-    "Relu": _decompose_relu,
     "Sigmoid": _decompose_sigmoid,
 }

@@ -1,26 +1,24 @@
-"""What a benchmark found: one document, from which its tables can be made again without a run.
+"""What a benchmark found, and the program around its measurement.
 
-A benchmark is a program with the option `--json FILE` and two pure functions, which make of a
-stored document what it prints:
+A benchmark is a program of this folder. It has two pure functions, which make tables and
+expectations of a stored document, and one that measures:
 
     def tables(result: Result) -> dict[str, str]:
-        '''Its tables in Markdown by the names of the blocks where they stand in the docs.'''
+        '''Its tables in Markdown by the names of their blocks in the docs.'''
 
     def expectations(result: Result) -> tuple[Expectation, ...]:
         '''What was expected, what was found, and whether that will do.'''
 
-Its `main` is then
+    def measure(options: argparse.Namespace) -> Rows:
+        '''What was measured: no medians, ratios or verdicts on it.'''
 
-    parser = results.parser(__doc__)
-    ... other options
-    options = parser.parse_args()
-    start = Start.now("overhead")
-    ... measure
-    result = start.finish({"models": [asdict(each) for each in found]}, peers=("onnx_tool",))
-    return conclude(result, tables, expectations, options.json)
+    if __name__ == "__main__":
+        program = Program("overhead", __doc__, tables, expectations)
+        program.number("--seconds", 4.0, "for each model")
+        sys.exit(program.run(measure))
 
-`rows` are whatever JSON holds, under as many names as there are kinds of them. They are what was
-measured, not what was made of it: medians, ratios and what is met belong into the two functions.
+Rows are dataclasses, or what JSON holds, under a name for each kind of them. `--folder` is for what
+a later run goes on from; without it, the folder goes with the program.
 """
 
 from __future__ import annotations
@@ -30,30 +28,37 @@ import datetime as dt
 import json
 import os
 import shlex
+import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+from scipy.stats import binomtest
 
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MACHINE
 
 Row: TypeAlias = Mapping[str, Any]
-Rows: TypeAlias = Mapping[str, Sequence[Row]]
+Rows: TypeAlias = Mapping[str, Sequence[Any]]
+T = TypeVar("T")
+K = TypeVar("K")
 
 FOLDER = Path(__file__).with_name("results")
 # A block for those who do not want to see all: how its name ends.
 SHORT = " short"
+CONFIDENCE = 0.95
 
-# Where something lies is no part of what was measured.
-_PATH_OPTIONS = ("--json", "--folder", "--keep-rounds", "--otava", "--truths")
+# Where something is stored does not belong to what was measured.
+_PATH_OPTIONS = ("--json", "--folder")
 _LOOP_TURNS = 100_000
 _LOOP_TIMES = 15
 
@@ -64,7 +69,7 @@ class ResultError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """How busy the machine is, and how fast: what a fixed loop of Python takes.
+    """How busy the machine is, and how fast: the time of a fixed loop of Python.
 
     `load` is None on Windows, which has no such figure.
     """
@@ -86,8 +91,7 @@ class Moment:
 class Result:
     """What one run of a benchmark found, and on which machine, when and with what.
 
-    It is not complete where the run ended before all was measured that it had set out to. `seconds`
-    are those of the run, which may have gone on from what an earlier one had kept.
+    `seconds` are those of the run and of earlier ones that it went on from.
     """
 
     benchmark: str
@@ -97,16 +101,27 @@ class Result:
     is_complete: bool
     before: Moment
     after: Moment
-    machine: Mapping[str, Any]
+    machine: Row
     versions: Mapping[str, str]
     rows: Rows
+
+    def read(self, kind: str, record: type[T]) -> list[T]:
+        """The rows of a kind as records."""
+        return read_records(self.rows.get(kind, ()), record)
+
+
+def read_records(rows: Iterable[object], record: type[T]) -> list[T]:
+    return [msgspec.convert(row, record) for row in rows]
+
+
+# -- what is expected
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One thing that a benchmark is held to, and how it came out.
+    """One thing that is expected of a benchmark, and how it came out.
 
-    `is_met` is None where an interval holds the limit, so that neither is shown.
+    `is_met` is None if that is not shown, such as by an interval that holds the limit.
     """
 
     what: str
@@ -121,11 +136,188 @@ class Expectation:
         return "met" if self.is_met else "missed"
 
 
+def expect_share(
+    what: str, held: Iterable[bool], least: float = 1.0, expected: str | None = None
+) -> Expectation:
+    """Expect that at least this share holds; not shown without any."""
+    held = list(held)
+    limit = expected or ("all" if least == 1.0 else f"at least {100 * least:g} %")
+    is_met = sum(held) >= least * len(held) if held else None
+    return Expectation(what, limit, f"{sum(held)} of {len(held)}", is_met)
+
+
+def expect_none(what: str, wrong: Iterable[bool], expected: str = "none") -> Expectation:
+    """Expect that nothing is wrong; not shown without anything that could be."""
+    wrong = list(wrong)
+    is_met = not any(wrong) if wrong else None
+    return Expectation(what, expected, f"{sum(wrong)} of {len(wrong)}", is_met)
+
+
+def expect_most(
+    what: str, value: float, most: float, unit: str = "s", digits: int = 1
+) -> Expectation:
+    """Expect that a figure is at most this."""
+    found = f"{value:.{digits}f} {unit}"
+    return Expectation(what, f"at most {most:g} {unit}", found, value <= most)
+
+
 def at_most(limit: float, low: float, high: float) -> bool | None:
-    """Whether what lies between two bounds is shown to be no more than a limit, or to be more."""
+    """Return whether an interval shows a figure to be within a limit, or above it."""
     if high <= limit:
         return True
     return False if low > limit else None
+
+
+def highest_rate(hits: int, tries: int) -> float:
+    """Return the upper bound of Clopper and Pearson for a rate."""
+    if not tries:
+        return 1.0
+    found = binomtest(hits, tries, alternative="less").proportion_ci(CONFIDENCE, method="exact")
+    return float(found.high)
+
+
+def grouped(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Group rows by what they share, in the order in which that came up."""
+    found: dict[K, list[T]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+# -- rows that a folder keeps
+
+
+def read_rows(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the rows of this kind in a folder, in the order in which they were stored."""
+    path = folder / f"{kind}.jsonl"
+    lines = path.read_text("utf-8").splitlines() if path.exists() else ()
+    return [json.loads(line) for line in lines]
+
+
+def keep_row(folder: Path, kind: str, row: object) -> None:
+    """Store a row at once, so that a later run goes on from it."""
+    with (folder / f"{kind}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(_as_row(row)) + "\n")
+
+
+def _as_row(row: object) -> object:
+    return asdict(row) if is_dataclass(row) and not isinstance(row, type) else row
+
+
+def left_of(plan: Sequence[K], done: Iterable[K]) -> list[K]:
+    """Return the part of a plan that is not done yet, in its order."""
+    known = Counter(done)
+    left = []
+    for setting in plan:
+        if known[setting]:
+            known[setting] -= 1
+        else:
+            left.append(setting)
+    return left
+
+
+# -- the program around a measurement
+
+
+Measure: TypeAlias = Callable[[argparse.Namespace], Rows]
+Tables: TypeAlias = Callable[[Result], Mapping[str, str]]
+Expectations: TypeAlias = Callable[[Result], Sequence[Expectation]]
+
+
+class Program:
+    """A benchmark on the command line.
+
+    `peers` are packages that it compares ours with. It ends with 1 if an expectation was missed
+    that `decides`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        doc: str | None,
+        tables: Tables,
+        expectations: Expectations,
+        peers: Sequence[str] = (),
+    ) -> None:
+        self.name, self.tables, self.expectations = name, tables, expectations
+        self.peers = peers
+        self.decides: Callable[[Expectation], bool] = lambda _: True
+        summary = (doc or "").partition("\n")[0]
+        self.parser = argparse.ArgumentParser(description=summary, allow_abbrev=False)
+        add = self.parser.add_argument
+        add("--json", type=Path, metavar="FILE", help="write what was found to FILE")
+        add("--folder", type=Path, help="keep what is found here, and go on from it")
+
+    def number(self, option: str, default: float, what: str) -> None:
+        """Add an option for a number of the type of its default."""
+        self.parser.add_argument(option, type=type(default), default=default, help=what)
+
+    def numbers(self, option: str, default: Sequence[int], what: str) -> None:
+        """Add an option for numbers with commas between them."""
+        self.parser.add_argument(option, type=_numbers, metavar="N,N", default=default, help=what)
+
+    def flag(self, option: str, what: str) -> None:
+        self.parser.add_argument(option, action="store_true", help=what)
+
+    def choose(
+        self, option: str, names: Iterable[str], default: Iterable[str] | None = None
+    ) -> None:
+        """Add an option for some of these names; all of them by default."""
+        names = tuple(names)
+        self.parser.add_argument(
+            option,
+            nargs="+",
+            choices=names,
+            metavar="NAME",
+            default=names if default is None else tuple(default),
+            # argparse reads a single % as a format.
+            help=", ".join(names).replace("%", "%%"),
+        )
+
+    def run(self, measure: Measure, arguments: Sequence[str] | None = None) -> int:
+        """Measure, store and print.
+
+        It is stored first, so that a mistake in a table costs no second run.
+        """
+        options = self.parser.parse_args(arguments)
+        peers = () if getattr(options, "no_peers", False) else self.peers
+        if problem := missing_packages(peers):
+            self.parser.error(problem)
+        start = Start.now(self.name, arguments)
+        with tempfile.TemporaryDirectory(prefix="modelperf-bench-") as place:
+            options.folder = (options.folder or Path(place)).resolve()
+            options.folder.mkdir(parents=True, exist_ok=True)
+            with _counted(options.folder / "seconds") as before:
+                rows = measure(options)
+        result = start.finish(rows, seconds_before=before, peers=peers)
+        if options.json is not None:
+            options.json.write_text(dump(result), encoding="utf-8")
+        expected = self.expectations(result)
+        for name, text in self.tables(result).items():
+            if not name.endswith(SHORT):
+                print(f"## {name}\n\n{text}\n")
+        print(f"## expected and found\n\n{expectation_table(expected)}\n\n{conditions(result)}")
+        return int(any(each.is_met is False and self.decides(each) for each in expected))
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+@contextmanager
+def _counted(path: Path) -> Iterator[float]:
+    """Yield the seconds of earlier runs in a folder, and add those of this one in any case."""
+    before = float(path.read_text("ascii")) if path.exists() else 0.0
+    begun = time.monotonic()
+    try:
+        yield before
+    finally:
+        path.write_text(str(before + time.monotonic() - begun), "ascii")
+
+
+def say(*words: object) -> None:
+    """Print progress, apart from the tables."""
+    print(*words, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +342,9 @@ class Start:
             before=Moment.now(),
         )
 
-    def finish(self, rows: Rows, *, is_complete: bool = True, peers: Sequence[str] = ()) -> Result:
-        """What was found. `peers` are packages beside ours whose versions matter."""
-        seconds = time.monotonic() - self.started
+    def finish(
+        self, rows: Rows, *, seconds_before: float = 0.0, peers: Sequence[str] = ()
+    ) -> Result:
         facts = MACHINE.of(describe_machine())
         machine: dict[str, Any] = json.loads(msgspec.json.encode(facts))
         # Who built it has nothing to do with how fast it is, and it may hold the name of a host.
@@ -162,30 +354,18 @@ class Start:
             benchmark=self.benchmark,
             command=self.command,
             date=self.date,
-            seconds=round(seconds, 1),
-            is_complete=is_complete,
+            seconds=round(seconds_before + time.monotonic() - self.started, 1),
+            is_complete=True,
             before=self.before,
             after=Moment.now(),
             machine=machine,
             versions=versions | {name: version(name) for name in peers},
-            rows=rows,
+            rows={kind: [_as_row(row) for row in found] for kind, found in rows.items()},
         )
 
 
-def parser(doc: str | None) -> argparse.ArgumentParser:
-    """The options that every benchmark has."""
-    made = argparse.ArgumentParser(description=(doc or "").partition("\n")[0], allow_abbrev=False)
-    made.add_argument("--json", type=Path, metavar="FILE", help="write what was found to FILE")
-    return made
-
-
-def list_names(names: Sequence[str]) -> str:
-    """The help of an option that takes these names; argparse reads a single % as a format."""
-    return ", ".join(names).replace("%", "%%")
-
-
 def missing_packages(names: Sequence[str]) -> str | None:
-    """What to say, and to type, where packages that are measured beside ours are not installed."""
+    """What to say, and to type, if packages that ours is compared with are not installed."""
     missing = [name for name in names if find_spec(name.replace("-", "_")) is None]
     if not missing:
         return None
@@ -196,7 +376,7 @@ def missing_packages(names: Sequence[str]) -> str | None:
 
 
 def without_paths(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Those that say what was measured, and not where it was put."""
+    """Those that say what was measured, without those for where it was stored."""
     kept = []
     left = iter(arguments)
     for argument in left:
@@ -207,25 +387,7 @@ def without_paths(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def conclude(
-    result: Result,
-    tables: Callable[[Result], Mapping[str, str]],
-    expectations: Callable[[Result], Sequence[Expectation]],
-    path: Path | None,
-) -> int:
-    """Store what was found where that was asked, print it, and say how the program ends.
-
-    It is stored first, so that a mistake in a table costs no second run. The program ends with 1
-    where an expectation was missed.
-    """
-    if path is not None:
-        path.write_text(dump(result), encoding="utf-8")
-    expected = expectations(result)
-    for name, text in tables(result).items():
-        if not name.endswith(SHORT):
-            print(f"## {name}\n\n{text}\n")
-    print(f"## expected and found\n\n{expectation_table(expected)}\n\n{conditions(result)}")
-    return 1 if any(each.is_met is False for each in expected) else 0
+# -- the document
 
 
 def dump(result: Result) -> str:
@@ -240,12 +402,12 @@ def dump(result: Result) -> str:
 
 
 def load(path: Path) -> Result:
-    """A stored document; ResultError where it is none."""
+    """A stored document; ResultError if it is none."""
     try:
         return from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise ResultError(
-            f"{path}: {error}. To make it anew: python benchmarks/{path.stem}.py --json {path}"
+            f"{path}: {error}. To make it again: python benchmarks/{path.stem}.py --json {path}"
         ) from error
 
 
@@ -256,23 +418,14 @@ def from_json(document: object) -> Result:
     names = {field.name for field in fields(Result)}
     if document.keys() != names:
         raise ResultError(f"expected the keys {sorted(names)}, found {sorted(document)}")
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "benchmark": str, "command": str, "date": str, "seconds": (int, float),
-        "is_complete": bool, "before": dict, "after": dict, "machine": dict, "versions": dict,
-        "rows": dict,
-    }  # fmt: skip
-    for name, kind in kinds.items():
-        if not isinstance(document[name], kind):
-            raise ResultError(f"{name}: found {document[name]!r}")
-    for kind, rows in document["rows"].items():
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ResultError(f"rows of {kind}: expected a list of objects")
     dt.datetime.fromisoformat(document["date"])
     try:
-        moments = {name: Moment(**document[name]) for name in ("before", "after")}
-    except TypeError as error:
-        raise ResultError(f"before, after: {error}") from error
-    return Result(**(document | moments))
+        return msgspec.convert(document, Result)
+    except msgspec.ValidationError as error:
+        raise ResultError(str(error)) from error
+
+
+# -- as text
 
 
 def conditions(result: Result) -> str:
@@ -286,7 +439,7 @@ def conditions(result: Result) -> str:
     ]
     versions = [f"{name} {number}" for name, number in result.versions.items()]
     return (
-        f"{'' if result.is_complete else '**Not complete.** '}{day(result)}, `{result.command}`, "
+        f"{day(result)}, `{result.command}`, "
         f"{duration(result.seconds)}: {', '.join(each for each in where if each)}; "
         f"{', '.join(versions)}."
     )
@@ -294,8 +447,7 @@ def conditions(result: Result) -> str:
 
 def short_conditions(result: Result) -> str:
     """The same, for those who want to know the machine and the day alone."""
-    begun = "" if result.is_complete else "not complete, "
-    return f"{begun}{day(result)}, {_machine(result)}"
+    return f"{day(result)}, {_machine(result)}"
 
 
 def day(result: Result) -> str:
@@ -318,11 +470,34 @@ def expectation_table(expected: Sequence[Expectation]) -> str:
     return markdown(("what", "expected", "found", ""), rows, "llll")
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], align: str | None = None) -> str:
+def count_of(held: Iterable[bool]) -> str:
+    """How many of all hold."""
+    held = list(held)
+    return f"{sum(held)} of {len(held)}" if held else "-"
+
+
+def median_of(values: Iterable[float], digits: int = 1) -> str:
+    values = list(values)
+    return f"{statistics.median(values):.{digits}f}" if values else "-"
+
+
+def percent(ratio: float | None, digits: int = 1) -> str:
+    """By how much a ratio differs from 1."""
+    return "-" if ratio is None else f"{100 * (ratio - 1):+.{digits}f} %"
+
+
+def rate_text(hits: int, tries: int) -> str:
+    """The highest rate that fits so many hits."""
+    return f"at most {100 * highest_rate(hits, tries):.2g} % ({100 * CONFIDENCE:g} % confidence)"
+
+
+def markdown(
+    header: Sequence[str], rows: Iterable[Sequence[object]], align: str | None = None
+) -> str:
     """A table; `align` has an l or an r for each column, of which else only the first is text."""
     sides = align or "l" + "r" * (len(header) - 1)
     rule = [{"l": "---", "r": "---:"}[side] for side in sides]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *rows))
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in (header, rule, *rows))
 
 
 def _machine(result: Result) -> str:
@@ -341,7 +516,7 @@ def _time_loop_ms() -> float:
         for turn in range(_LOOP_TURNS):
             total += turn
         times.append(1e3 * (time.perf_counter() - start))
-    return median(times)
+    return statistics.median(times)
 
 
 def _lines(rows: Sequence[Row]) -> str:

@@ -1,4 +1,4 @@
-"""Both tools on one model, in turn, each time in a fresh process, and what that says as ratios.
+"""Both tools on one model, in turn, each time in a fresh process, and the ratios of their figures.
 
 Two neighbouring runs share what else the machine was doing, so the ratio is taken within each
 pair, and the median of the pairs is given with the least and the largest.
@@ -19,12 +19,11 @@ from typing import Any, Literal, TypeAlias
 Tool: TypeAlias = Literal["ours", "onnx_tool"]
 
 _PROFILE_ONCE = Path(__file__).with_name("profile_once.py")
-_MAX_SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One profile of one model in one fresh process; figures are None where it failed."""
+    """One profile of one model in one fresh process; figures are None if it failed."""
 
     process_seconds: float
     import_seconds: float | None = None
@@ -51,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two runs beside each other."""
+    """Two runs, one after the other."""
 
     ours: Run
     theirs: Run
@@ -84,7 +83,7 @@ class Contest:
     pairs: tuple[Pair, ...]
 
     def ratio(self, figure: Figure) -> Ratio | None:
-        """None where a run of either tool failed, or ours needed nothing at all."""
+        """None if a run of either tool failed, or ours needed nothing at all."""
         ratios = []
         for pair in self.pairs:
             ours, theirs = figure(pair.ours), figure(pair.theirs)
@@ -93,57 +92,26 @@ class Contest:
             ratios.append(theirs / ours)
         return Ratio(median(ratios), min(ratios), max(ratios))
 
-    def medians(self, figure: Figure) -> tuple[float | None, float | None]:
-        """Ours and theirs; None where a run failed."""
-        return (
-            _median([figure(pair.ours) for pair in self.pairs if not pair.ours.error]),
-            _median([figure(pair.theirs) for pair in self.pairs if not pair.theirs.error]),
-        )
-
 
 def contest(model: str, path: Path, pairs: int, *flags: str) -> Contest:
     """That many pairs of runs; who goes first changes from pair to pair."""
     done = []
     for index in range(pairs):
-        if index % 2 == 0:
-            ours = run_once("ours", path, *flags)
-            theirs = run_once("onnx_tool", path, *flags)
-        else:
-            theirs = run_once("onnx_tool", path, *flags)
-            ours = run_once("ours", path, *flags)
-        done.append(Pair(ours, theirs))
+        tools: list[Tool] = ["ours", "onnx_tool"]
+        order = tools if index % 2 == 0 else tools[::-1]
+        found = {tool: run_once(tool, path, *flags) for tool in order}
+        done.append(Pair(found["ours"], found["onnx_tool"]))
     return Contest(model, path.stat().st_size, tuple(done))
 
 
 def run_once(tool: Tool, path: Path, *flags: str) -> Run:
     """One profile in a process of its own, and how long that process took from start to end."""
-    command = [sys.executable, str(_PROFILE_ONCE), tool, str(path)]
+    command = [sys.executable, str(_PROFILE_ONCE), tool, str(path), *flags]
     started = time.perf_counter()
-    try:
-        done = subprocess.run(
-            [*command, *flags],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_MAX_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        seconds = time.perf_counter() - started
-        return Run(seconds, error=f"Timeout: it took more than {_MAX_SECONDS} s")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started
     if done.returncode != 0:
-        return Run(seconds, error=_death(done.returncode, done.stderr))
+        last = (done.stderr.strip().splitlines() or [""])[-1]
+        return Run(seconds, error=f"Exit {done.returncode}: {last}")
     report: dict[str, Any] = json.loads(done.stdout)
     return Run(seconds, **report)
-
-
-def _death(returncode: int, stderr: str) -> str:
-    if returncode < 0:
-        return f"Killed: by signal {-returncode}; 9 is what happens when memory runs out"
-    last = (stderr.strip().splitlines() or ["it said nothing"])[-1]
-    return last if ":" in last else f"Exit {returncode}: {last}"
-
-
-def _median(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None

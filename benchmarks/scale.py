@@ -1,37 +1,27 @@
 """What many models, and a model of many nodes, take of time and memory, and how that grows.
 
-    python benchmarks/scale.py                     both parts, an hour and more
-    python benchmarks/scale.py --sessions          500 models of 4 cases each
-    python benchmarks/scale.py --graph             a chain and a transformer of 20,000 nodes
-    python benchmarks/scale.py --quick             both, on a tenth of that
-    python benchmarks/scale.py --folder f          keep each size in f, and go on from there
-
 The first part runs `pytest --modelperf` in a project of 125, 250 and 500 small models, whose cases
 an object answers for that runs nothing (`scale_probe.py`): what is left is the time of
 pytest-modelperf and of pytest.
 
 The second part runs every command on graphs of 10,000 and 20,000 nodes (`scale_models.py`) by
-ONNX Runtime. Shown beside the whole is what our own process took of a processor: what the workers
-take is the time of ONNX Runtime.
+ONNX Runtime. The tables also show what our own process took of a processor: the
+time of the workers is that of ONNX Runtime.
 
 Expected: twice as much of it takes at most 2.3 times as long, and each a stated time and memory.
-Time is that of a processor, for what else the machine does changes that least. The more cases a run
+Time is that of a processor, which other processes change least. The more cases a run
 has, the smaller is the error level of each, and the more rounds it takes to call one worse. So
 twice as much of a run that measures is twice as many blocks of inferences.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import fsum
 from pathlib import Path
@@ -41,8 +31,21 @@ import numpy as np
 import onnx
 import onnxruntime
 import scale_probe
-from onnx import TensorProto, helper, numpy_helper
-from results import Expectation, Result, Row, Start, conclude, markdown, parser
+from commands import ROOT, Ran, run_process, with_sources
+from draft import Draft
+from results import (
+    Expectation,
+    Program,
+    Result,
+    Row,
+    Rows,
+    expect_most,
+    grouped,
+    keep_row,
+    markdown,
+    read_rows,
+    say,
+)
 from scale_models import SHAPES, VARIANTS, Recipe
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
@@ -59,8 +62,6 @@ _LEAST_SECONDS = 2.0
 _LEAST_SHOWN = 0.1
 _QUICK = 10
 _MEGABYTE = 1_000_000
-_MAX_SECONDS = 3600
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,72 +103,35 @@ SESSIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A process that came to its end. `own_seconds` and `own_peak_bytes` leave out its children."""
-
-    seconds: float
-    own_seconds: float
-    children_seconds: float
-    own_peak_bytes: int
-    children_peak_bytes: int
-    output: str
-
-
-def main() -> int:
-    options = parser(__doc__)
-    options.add_argument("--sessions", action="store_true", help="only many models")
-    options.add_argument("--graph", action="store_true", help="only models of many nodes")
-    options.add_argument("--quick", action="store_true", help="a tenth of the sizes")
-    options.add_argument(
-        "--folder", type=Path, help="keep there what is done; a second run goes on"
-    )
-    told = options.parse_args()
-    start = Start.now("scale")
-    share = _QUICK if told.quick else 1
-    done: dict[str, list[Done]] = {}
-    with tempfile.TemporaryDirectory(prefix="modelperf-scale-") as name:
-        folder = (told.folder or Path(name)).resolve()
-        if told.sessions or not told.graph:
-            done["sessions"] = [
-                kept(folder / f"models{models}", partial(run_sessions, models=models))
-                for models in (size // share for size in SIZES)
-            ]
-        if told.graph or not told.sessions:
-            done["commands"] = [
-                kept(folder / f"{shape}{nodes}", partial(run_commands, shape=shape, nodes=nodes))
-                for shape in SHAPES
-                for nodes in (size // share for size in NODES)
-            ]
-    before = sum(each.seconds_before for all_done in done.values() for each in all_done)
-    rows = {name: [row for each in found for row in each.rows] for name, found in done.items()}
-    result = replace(start, started=start.started - before).finish(rows)
-    return conclude(result, tables, expectations, told.json)
+def measure(options: argparse.Namespace) -> Rows:
+    share = _QUICK if options.quick else 1
+    found: dict[str, list[Row]] = {}
+    if options.sessions or not options.graph:
+        sizes = [size // share for size in SIZES]
+        found["sessions"] = [
+            row for size in sizes for row in kept(options.folder, f"models{size}", models=size)
+        ]
+    if options.graph or not options.sessions:
+        found["commands"] = [
+            row
+            for shape in SHAPES
+            for size in (size // share for size in NODES)
+            for row in kept(options.folder, f"{shape}{size}", shape=shape, nodes=size)
+        ]
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What one size told. `seconds_before` are those that an earlier run took for it."""
-
-    rows: Sequence[Row]
-    seconds_before: float = 0.0
-
-
-def kept(place: Path, run: Callable[[Path], Iterable[Row]]) -> Done:
-    """What `run` tells in a folder of its own, or told there when it last came to its end."""
-    file = place.with_suffix(".json")
-    if file.exists():
-        told = json.loads(file.read_text("utf-8"))
-        return Done(told["rows"], told["seconds"])
-    begun = time.monotonic()
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    rows = list(run(place))
-    shutil.rmtree(place)
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps({"seconds": time.monotonic() - begun, "rows": rows}), "utf-8")
-    part.replace(file)
-    return Done(rows)
+def kept(folder: Path, name: str, **size: Any) -> list[dict[str, Any]]:  # noqa: ANN401  # of either part
+    """The rows of one size; those of earlier runs in the folder are reused, if all were made."""
+    place = folder / name
+    if not (folder / f"{name}.jsonl").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        rows = list(run_commands(place, **size) if "shape" in size else run_sessions(place, **size))
+        shutil.rmtree(place)
+        for row in rows:
+            keep_row(folder, name, row)
+    return read_rows(folder, name)
 
 
 # -- many models
@@ -178,7 +142,7 @@ def run_sessions(project: Path, models: int) -> Iterator[Row]:
     write_project(project, models)
     for session in SESSIONS:
         write_models(project, models, session.seed)
-        print(f"{models} models: {session.name}", file=sys.stderr)
+        say(f"{models} models: {session.name}")
         yield {"session": session.name, "models": models, **run_session(project, session)}
 
 
@@ -196,24 +160,11 @@ def write_project(folder: Path, models: int) -> None:
 
 def write_models(folder: Path, models: int, seed: int) -> None:
     for index in range(models):
-        draw = np.random.default_rng((seed, index))
-        weights = {
-            name: draw.normal(0.0, 0.1, shape).astype(np.float32)
-            for name, shape in (("w", (32, 32)), ("v", (32, 8)))
-        }
-        nodes = [
-            helper.make_node("MatMul", ["x", "w"], ["h"], "hidden"),
-            helper.make_node("Relu", ["h"], ["r"], "active"),
-            helper.make_node("MatMul", ["r", "v"], ["y"], "last"),
-        ]
-        ends = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, ("N", width))
-            for name, width in (("x", 32), ("y", 8))
-        ]
-        stored = [numpy_helper.from_array(values, name) for name, values in weights.items()]
-        graph = helper.make_graph(nodes, "small", ends[:1], ends[1:], stored)
-        opsets = [helper.make_opsetid("", 17)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        draft = Draft((seed, index))
+        hidden = draft.add("MatMul", "x", draft.drawn(32, 32, scale=0.1), name="hidden")
+        active = draft.add("Relu", hidden, name="active")
+        last = draft.add("MatMul", active, draft.drawn(32, 8, scale=0.1), name="last")
+        model = draft.model(last, ["N", 32], ["N", 8])
         onnx.save(model, folder / "models" / _model_name(index))
 
 
@@ -230,8 +181,7 @@ def run_session(folder: Path, session: Session) -> dict[str, Any]:
          *session.options],
         folder,
         {
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            # Nothing is measured, so nobody has to wait for it.
+            # Nothing is measured, so no other measurement has to wait for it.
             LOCK_VARIABLE: str(folder / ".measuring"),
             scale_probe.STEPS: str(steps),
             scale_probe.SLOWER: str(session.slower),
@@ -239,17 +189,14 @@ def run_session(folder: Path, session: Session) -> dict[str, Any]:
         },
     )  # fmt: skip
     told = json.loads(steps.read_text("utf-8"))
-    steps.unlink()
     if other := set(told["verdicts"]) - {session.verdict}:
         sys.exit(f"{session.name}: {', '.join(sorted(other))} in place of {session.verdict}\n"
                  f"{run.output}")  # fmt: skip
-    written = [path for path in folder.iterdir() if path.suffix in {".html", ".json", ".md"}]
     return {
         **_figures(run),
         "steps": {name: round(seconds, 3) for name, seconds in told["seconds"].items()},
         "verdicts": told["verdicts"],
         "blocks": told["blocks"],
-        "file_bytes": {path.name: path.stat().st_size for path in written},
     }
 
 
@@ -273,7 +220,7 @@ def run_commands(place: Path, shape: str, nodes: int) -> Iterator[Row]:
         write(change(recipe), place / f"{name}.onnx")
     write_runtime_profile(place / _MODEL, place / _RUNTIME_PROFILE)
     for command in COMMANDS:
-        print(f"{shape} of {nodes:,} nodes: {command.name}", file=sys.stderr)
+        say(f"{shape} of {nodes:,} nodes: {command.name}")
         told = run_command(place, command)
         yield {"graph": shape, "nodes": nodes, "command": command.name, **told}
 
@@ -282,7 +229,7 @@ def run_command(folder: Path, command: Command) -> dict[str, Any]:
     if command.model is not None:
         shutil.copyfile(folder / command.model, folder / _MODEL)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    run = start(command.arguments, folder, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    run = start(command.arguments, folder)
     made = [
         path
         for path in sorted(folder.rglob("*"))
@@ -378,43 +325,31 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
-def start(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Run:
-    """A module of Python run as a program. A false alarm is a finding, and no failure of ours."""
+def start(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+) -> Ran:
+    """A module of Python run as a program. Its document says what it took, without its children.
+
+    A false alarm is a finding, and no failure of ours.
+    """
     usage = folder / ".usage"
     usage.unlink(missing_ok=True)
-    begun = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", _TELL_USAGE, str(usage), *command],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(_ROOT), str(_ROOT / "benchmarks")]),
-            "COLUMNS": "120",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_MAX_SECONDS,
-    )
-    seconds = time.perf_counter() - begun
-    if done.returncode not in {0, 1} or not usage.exists():
-        sys.exit(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    told = json.loads(usage.read_text("utf-8"))
-    usage.unlink()
-    (folder / ".output").write_text(done.stdout, "utf-8")
-    return Run(seconds=seconds, output=done.stdout, **told)
-
-
-def _figures(run: Run) -> dict[str, Any]:
-    return {
-        "seconds": round(run.seconds, 2),
-        "own_seconds": round(run.own_seconds, 2),
-        "children_seconds": round(run.children_seconds, 2),
-        "own_peak_bytes": run.own_peak_bytes,
-        "children_peak_bytes": run.children_peak_bytes,
-        "lines": run.output.count("\n"),
+    own = {
+        **with_sources(str(ROOT / "benchmarks")),
+        "COLUMNS": "120",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        **(environment or {}),
     }
+    run = run_process([sys.executable, "-c", _TELL_USAGE, str(usage), *command], folder, usage, own)
+    if run.code not in {0, 1} or run.document is None:
+        sys.exit(f"{' '.join(command)} ended with {run.code}\n{run.output}")
+    usage.unlink()
+    return run
+
+
+def _figures(run: Ran) -> dict[str, Any]:
+    took = {name: round(value, 2) for name, value in run.document.items()}
+    return {"seconds": run.seconds, **took, "lines": run.output.count("\n")}
 
 
 # -- tables
@@ -435,7 +370,7 @@ def sessions_table(rows: Sequence[Row]) -> str:
     header = ("run", "step", *(f"{size * len(BATCH_SIZES):,} cases" for size in sizes),
               "ms a case", "growth", "blocks a case", "most memory")  # fmt: skip
     lines = []
-    for session, found in _grouped(rows, "session").items():
+    for session, found in grouped(rows, lambda row: str(row["session"])).items():
         largest = found[-1]
         whole = [_session_seconds(row) for row in found]
         cases = largest["models"] * len(BATCH_SIZES)
@@ -475,8 +410,8 @@ def commands_table(rows: Sequence[Row]) -> str:
     header = ("command", "graph", "s", "our own s", "growth", "our memory", "its workers'",
               "lines", "largest file")  # fmt: skip
     lines = []
-    for command, all_graphs in _grouped(rows, "command").items():
-        for graph, found in _grouped(all_graphs, "graph").items():
+    for command, all_graphs in grouped(rows, lambda row: str(row["command"])).items():
+        for graph, found in grouped(all_graphs, lambda row: str(row["graph"])).items():
             largest = found[-1]
             growth = max(_growths([row["own_seconds"] for row in found]), default=None)
             file = max(largest["file_bytes"].values(), default=None)
@@ -491,14 +426,6 @@ def commands_table(rows: Sequence[Row]) -> str:
 
 
 _PROCESSES = ("own", "children")
-
-
-def _grouped(rows: Sequence[Row], key: str) -> dict[str, list[Row]]:
-    """Rows by one of their values; they come in growing sizes."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row[key], []).append(row)
-    return found
 
 
 def _growths(seconds: Sequence[float], work: Sequence[int] = ()) -> list[float]:
@@ -524,24 +451,20 @@ _MEASURING = ("check", _ALL)
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    found: list[Expectation] = []
-    if "sessions" in result.rows:
-        found += _of_sessions(result.rows["sessions"])
-    if "commands" in result.rows:
-        found += _of_commands(result.rows["commands"])
-    return tuple(found)
+    sessions, commands = (result.rows.get(kind, ()) for kind in ("sessions", "commands"))
+    return (
+        *(_of_sessions(sessions) if sessions else ()),
+        *(_of_commands(commands) if commands else ()),
+    )
 
 
 def _of_sessions(rows: Sequence[Row]) -> Iterator[Expectation]:
-    for session, found in _grouped(rows, "session").items():
+    for session, found in grouped(rows, lambda row: str(row["session"])).items():
         largest = found[-1]
         cases = largest["models"] * len(BATCH_SIZES)
         limit = next(each.max_case_ms for each in SESSIONS if each.name == session)
         took = 1e3 * _session_seconds(largest) / cases
-        yield Expectation(
-            f"{session}: {cases:,} cases", f"at most {limit:g} ms each", f"{took:.1f} ms",
-            took <= limit,
-        )  # fmt: skip
+        yield expect_most(f"{session}: {cases:,} cases, each", took, limit, "ms")
         steps = {name: [row["steps"].get(name, 0.0) for row in found] for name in largest["steps"]}
         steps[_ALL] = [_session_seconds(row) for row in found]
         growth = {
@@ -552,14 +475,15 @@ def _of_sessions(rows: Sequence[Row]) -> Iterator[Expectation]:
             step = max(growth, key=lambda name: growth[name])
             work = "as many blocks" if any(_blocks(found, step)) else "as much"
             yield _growth_expectation(f"{work}, {session}: {step}", growth[step])
-    yield _most("any session", "memory", rows, "own_peak_bytes", MAX_SESSION_BYTES)
+    yield _most("any session: memory", rows, MAX_SESSION_BYTES)
 
 
 def _of_commands(rows: Sequence[Row]) -> Iterator[Expectation]:
-    for graph, of_graph in _grouped(rows, "graph").items():
+    for graph, of_graph in grouped(rows, lambda row: str(row["graph"])).items():
+        commands = grouped(of_graph, lambda row: str(row["command"]))
         growth = {
             command: max(_growths([row["own_seconds"] for row in found]), default=0.0)
-            for command, found in _grouped(of_graph, "command").items()
+            for command, found in commands.items()
         }
         yield from _worst(
             _growth_expectation(f"as much, {graph}: {command}", growth[command])
@@ -567,14 +491,14 @@ def _of_commands(rows: Sequence[Row]) -> Iterator[Expectation]:
             if growth[command]
         )
     yield from _worst(
-        Expectation(
+        expect_most(
             f"{row['graph']} of {row['nodes']:,} nodes: {row['command']}",
-            f"at most {MAX_COMMAND_SECONDS:g} s of our own", f"{row['own_seconds']:.1f} s",
-            row["own_seconds"] <= MAX_COMMAND_SECONDS,
+            row["own_seconds"],
+            MAX_COMMAND_SECONDS,
         )
         for row in sorted(rows, key=lambda row: -row["own_seconds"])
-    )  # fmt: skip
-    yield _most("any command", "memory of our own", rows, "own_peak_bytes", MAX_COMMAND_BYTES)
+    )
+    yield _most("any command: memory of our own", rows, MAX_COMMAND_BYTES)
 
 
 def _worst(falling: Iterable[Expectation]) -> Iterator[Expectation]:
@@ -586,19 +510,17 @@ def _worst(falling: Iterable[Expectation]) -> Iterator[Expectation]:
 
 
 def _growth_expectation(what: str, growth: float) -> Expectation:
-    return Expectation(
-        f"twice {what}", f"at most {MAX_GROWTH:g} times as long", f"{growth:.2f} times",
-        growth <= MAX_GROWTH,
-    )  # fmt: skip
+    return expect_most(f"twice {what}", growth, MAX_GROWTH, "times", digits=2)
 
 
-def _most(what: str, of: str, rows: Sequence[Row], key: str, limit: int) -> Expectation:
-    most = max(row[key] for row in rows)
-    return Expectation(
-        f"{what}: {of}", f"at most {limit / _MEGABYTE:,.0f} MB", f"{most / _MEGABYTE:,.0f} MB",
-        most <= limit,
-    )  # fmt: skip
+def _most(what: str, rows: Sequence[Row], limit: int) -> Expectation:
+    most = max(row["own_peak_bytes"] for row in rows)
+    return expect_most(what, most / _MEGABYTE, limit / _MEGABYTE, "MB", digits=0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("scale", __doc__, tables, expectations)
+    program.flag("--sessions", "only many models")
+    program.flag("--graph", "only models of many nodes")
+    program.flag("--quick", "a tenth of the sizes")
+    sys.exit(program.run(measure))

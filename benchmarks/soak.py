@@ -1,10 +1,5 @@
 """Models that did not change, compared again and again on a machine that does: a soak.
 
-    python benchmarks/soak.py                      1,000 comparisons and more, an hour or less
-    python benchmarks/soak.py --comparisons 60     fewer
-    python benchmarks/soak.py --seconds 600        those that can be made in ten minutes
-    python benchmarks/soak.py --folder f           keep the runs here, and go on from them
-
 Four models of 10 us to some ms, at batch 1 and 2, on 1 and 2 cores, have other weights than before
 and the same work, so each comparison runs, and whatever is called worse or better is a false alarm.
 From run to run, in a random order, the neighbours change: none; one that keeps a core busy; one
@@ -14,42 +9,42 @@ that streams through memory; both cores busy; bursts on both. So does the way to
 - older model: the same with `--modelperf-against` a folder of the models as they were;
 - one process: the Python API, in this very process, which makes all of these one after the other.
 
-Where a twin was not shown to run like its model, the case is held against stored samples instead,
-for which docs/statistics.md promises no level; these are counted for themselves.
+If a twin was not shown to run like its model, the case is compared with stored samples instead,
+for which docs/statistics.md promises no level; these are counted apart.
 
 Expected: a run of duets may call something worse with a chance of at most 1 %, which its
-cases share. That is its chance where everything is slower by just what is allowed, 3 %. Here
+cases share. That is its chance if everything is slower by just what is allowed, 3 %. Here
 nothing is slower, so of n runs far fewer than n / 100 should raise an alarm; n / 100, and at least
 one, are let pass. The same holds for what is called improved. At least 90 % of the comparisons
-should be decided. The interval beside a pass has a confidence of 90 %, so up to a tenth of these do
+should be decided. The interval of a pass has a confidence of 90 %, so up to a tenth of these do
 not hold 1; that is only shown, for a twin may be off by more than an interval is wide.
 Nothing may fail. After a run no process of it may be left, no file and no lock. Over many
-comparisons in one process, after a quarter of the runs, its threads and open files stay as many,
-and its memory grows by no more than 2 MB in 100.
+comparisons in one process, after a quarter of the runs, the number of its threads and open files
+stays the same, and its memory grows by no more than 2 MB in 100.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import itertools
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
-import results
+from commands import Ran, run_pytest
+from draft import Draft
 from filelock import FileLock, Timeout
-from onnx import TensorProto, helper, numpy_helper
+from loads import loaded
+from results import Program, Rows, keep_row, read_records, read_rows, say
 from soak_runs import (
     NOISES,
     WAYS,
@@ -73,70 +68,27 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.records import rounds_within
 
-# What the neighbours do, and on which of two cores.
-NEIGHBOURS: dict[str, tuple[tuple[str, int], ...]] = {
-    "none": (),
-    "a core busy": (("busy", 0),),
-    "memory": (("memory", 1),),
-    "both busy": (("busy", 0), ("busy", 1)),
-    "bursts": (("bursts", 0), ("bursts", 1)),
-}
 BATCHES = (1, 2)
 # A recording that was disturbed is made again, for without a trusted twin there is no duet.
 RECORDINGS = 2
-MAX_RUN_SECONDS = 1800
 
-_ROOT = Path(__file__).resolve().parent.parent
 _MARKER = "MODELPERF_SOAK"
 # Processes that were killed may take a moment to be gone.
 _GRACE_SECONDS = 2.0
 
-_NEIGHBOUR = """
-import os, random, sys, time
-kind, core, choose = sys.argv[1], int(sys.argv[2]), random.Random(sys.argv[3])
-os.sched_setaffinity(0, {core})
-if kind == "memory":
-    import numpy
-    here = numpy.ones(1 << 24)
-    there = numpy.empty_like(here)
-parent = os.getppid()
-while os.getppid() == parent:
-    if kind == "memory":
-        numpy.copyto(there, here)
-        continue
-    end = time.monotonic() + choose.uniform(0.05, 0.5)
-    while time.monotonic() < end:
-        pass
-    if kind == "bursts":
-        time.sleep(choose.uniform(0.05, 0.5))
-"""
 
-
-def main() -> int:
-    parser = results.parser(__doc__)
-    parser.add_argument("--comparisons", type=int, default=1000, help="as many, or a few more")
-    parser.add_argument("--seconds", type=float, help="begin no run after so many")
-    parser.add_argument("--max-seconds", type=float, default=10.0, help="those of a comparison")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of noises and ways")
-    parser.add_argument("--folder", type=Path, help="keep the runs here, and go on from them")
-    options = parser.parse_args()
+def measure(options: argparse.Namespace) -> Rows:
     if not Path("/proc/self/fd").is_dir():
-        parser.error("what a run leaves behind is read from /proc, which only Linux has")
-    start = results.Start.now("soak")
-    with tempfile.TemporaryDirectory() as name:
-        folder = (options.folder or Path(name)).resolve()
-        soak = Soak(folder, options.max_seconds, f"{os.getpid()}-{uuid.uuid4().hex[:8]}")
-        runs = soak.read()
-        soak.prepare(records=not runs)
-        for noise, way in itertools.islice(plan_runs(options.seed), len(runs), None):
-            is_late = options.seconds and time.monotonic() - start.started > options.seconds
-            if len(cases_of(runs)) >= options.comparisons or is_late:
-                break
-            runs.append(soak.run(len(runs), noise, way))
-            print(progress(runs), file=sys.stderr, flush=True)
-    is_complete = len(cases_of(runs)) >= options.comparisons
-    result = start.finish({"runs": list(map(asdict, runs))}, is_complete=is_complete)
-    return results.conclude(result, tables, expectations, options.json)
+        sys.exit("what a run leaves behind is read from /proc, which only Linux has")
+    soak = Soak(options.folder, options.max_seconds, f"{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    runs = soak.read()
+    soak.prepare(records=not runs)
+    for noise, way in itertools.islice(plan_runs(0), len(runs), None):
+        if len(cases_of(runs)) >= options.comparisons:
+            break
+        runs.append(soak.run(len(runs), noise, way))
+        say(progress(runs))
+    return {"runs": runs}
 
 
 def plan_runs(seed: int) -> Iterator[tuple[str, str]]:
@@ -216,7 +168,7 @@ class Soak:
         for _ in range(RECORDINGS):
             tests = self.untrusted()
             if tests:
-                print(f"recording {len(tests)} baselines", file=sys.stderr, flush=True)
+                say(f"recording {len(tests)} baselines")
                 self.pytest("--modelperf-update-baseline", *tests)
 
     def untrusted(self) -> list[str]:
@@ -234,36 +186,30 @@ class Soak:
 
     def read(self) -> list[Run]:
         """Those that were made in this folder before."""
-        path = self.folder / "runs.jsonl"
-        lines = path.read_text("utf-8").splitlines() if path.exists() else []
-        return [Run.from_json(json.loads(line)) for line in lines]
+        return read_records(read_rows(self.folder, "runs"), Run)
 
     def run(self, number: int, noise: str, way: str) -> Run:
         """Every case once more, and what is left of that when it is over."""
         files = self.files()
-        with neighbours(noise, number):
+        # Neighbours do not belong to the run, so they do not get its mark.
+        with loaded("quiet" if noise == "none" else noise, number, without=_MARKER):
             begun = time.monotonic()
             cases = self.compare_here() if way == "one process" else self.compare_by_pytest(way)
             seconds = round(time.monotonic() - begun, 2)
         left = (*self.processes(), *sorted(self.files() - files), *self.locks())
         run = Run(number, noise, way, seconds, cases, left, self.held())
-        with (self.folder / "runs.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(run)) + "\n")
+        keep_row(self.folder, "runs", run)
         return run
 
     def compare_by_pytest(self, way: str) -> tuple[Compared, ...]:
-        report = self.folder / "report.json"
-        report.unlink(missing_ok=True)
         against = () if way == "twin" else (f"--modelperf-against={self.older}",)
-        limit = f"--modelperf-max-seconds={self.max_seconds:g}"
-        told = self.pytest(limit, f"--modelperf-json={report}", *against)
-        cases = json.loads(report.read_text("utf-8"))["cases"] if report.exists() else []
-        found = [read_case(case["model"]["name"], case, way) for case in cases]
+        ran = self.pytest(f"--modelperf-max-seconds={self.max_seconds:g}", *against)
+        found = [read_case(case["model"]["name"], case, way) for case in ran.cases]
         if len(found) < len(self.cases):
-            found.append(Compared("the others", way, None, 0.0, None, (), told[-2000:]))
+            found.append(Compared("the others", way, None, 0.0, None, (), ran.output[-2000:]))
         return tuple(found)
 
-    def pytest(self, *options: str) -> str:
+    def pytest(self, *options: str) -> Ran:
         return run_pytest(self.project, *options)
 
     def compare_here(self) -> tuple[Compared, ...]:
@@ -314,25 +260,6 @@ class Soak:
         return Held(self.process, pages * os.sysconf("SC_PAGESIZE"), threads, files)
 
 
-def run_pytest(project: Path, *options: str) -> str:
-    """What a run of pytest printed, in a process of its own, with no plugin but ours."""
-    command = [sys.executable, "-m", "pytest", "-p", "pytest_modelperf.plugin"]
-    try:
-        done = subprocess.run(
-            [*command, "-p", "no:cacheprovider", "-q", "--modelperf", *options],
-            cwd=project,
-            env=os.environ | {"PYTHONPATH": str(_ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=MAX_RUN_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return f"it took more than {MAX_RUN_SECONDS} s"
-    return done.stdout
-
-
 def find_processes(mark: str) -> tuple[str, ...]:
     """What runs with this mark in its environment, or was started by this process."""
     own, found = os.getpid(), []
@@ -350,45 +277,16 @@ def find_processes(mark: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@contextmanager
-def neighbours(noise: str, seed: int) -> Iterator[None]:
-    """The processes that make this noise, on as many cores as there are."""
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    # They are no part of the run, so they bear no mark of it.
-    environment = {name: value for name, value in os.environ.items() if name != _MARKER}
-    started = []
-    try:
-        for kind, place in NEIGHBOURS[noise]:
-            given = (kind, str(cores[place % len(cores)]), f"{seed} {place}")
-            command = [sys.executable, "-c", _NEIGHBOUR, *given]
-            started.append(subprocess.Popen(command, env=environment))
-        yield
-    finally:
-        for neighbour in started:
-            neighbour.kill()
-            neighbour.wait()
-
-
 # -- the models
 
 
 def products(layers: int, width: int, seed: int) -> onnx.ModelProto:
     """So many products with a square matrix, with a Relu each."""
-    values = np.random.default_rng(seed)
-    nodes, weights, last = [], [], "x"
-    for layer in range(layers):
-        matrix = values.normal(0, width**-0.5, (width, width)).astype(np.float32)
-        weights.append(numpy_helper.from_array(matrix, f"w{layer}"))
-        nodes += [
-            helper.make_node("MatMul", [last, f"w{layer}"], [f"m{layer}"], f"product{layer}"),
-            helper.make_node("Relu", [f"m{layer}"], [f"y{layer}"], f"relu{layer}"),
-        ]
-        last = f"y{layer}"
-    first, end = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", width]) for name in ("x", last)
-    )
-    graph = helper.make_graph(nodes, "products", [first], [end], weights)
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    draft, last = Draft(seed), "x"
+    for _ in range(layers):
+        weight = draft.drawn(width, width, scale=width**-0.5)
+        last = draft.add("Relu", draft.add("MatMul", last, weight))
+    return draft.model(last, ["N", width])
 
 
 # Of some 10 us; of 8 MB of weights; of some 0.3 ms and 1 ms.
@@ -406,4 +304,7 @@ def write_models(folder: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("soak", __doc__, tables, expectations)
+    program.number("--comparisons", 1000, "this number, or a few more")
+    program.number("--max-seconds", 10.0, "those of a comparison")
+    sys.exit(program.run(measure))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import Expectation, Result, markdown
+from results import Expectation, Result, count_of, expect_share, grouped, markdown, median_of
 
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 
@@ -74,15 +73,6 @@ class Run:
     left: tuple[str, ...]
     held: Held
 
-    @classmethod
-    def from_json(cls, read: dict[str, Any]) -> Run:
-        cases = tuple(
-            Compared(**case | {"figures": tuple(Figure(**each) for each in case["figures"])})
-            for case in read["cases"]
-        )
-        changed = {"cases": cases, "left": tuple(read["left"]), "held": Held(**read["held"])}
-        return cls(**read | changed)
-
     def has_called(self, verdict: str) -> bool:
         """Whether any figure of its duets has this verdict."""
         return any(
@@ -93,7 +83,7 @@ class Run:
         )
 
 
-def read_case(model: str, case: dict[str, Any], way: str) -> Compared:
+def read_case(model: str, case: Mapping[str, Any], way: str) -> Compared:
     """A case of the JSON of a run or of a comparison."""
     judged = [m for m in case["metrics"] if m["gated"] and m["name"].startswith("latency")]
     is_duet = not any(note.startswith("not run as a duet") for note in case["notes"])
@@ -162,37 +152,35 @@ def find_growth(runs: Sequence[Run]) -> Growth | None:
 
 
 def tables(result: Result) -> dict[str, str]:
-    runs = [Run.from_json(dict(row)) for row in result.rows["runs"]]
+    runs = result.read("runs", Run)
     cases = cases_of(runs)
-    noises = {noise: cases_of([run for run in runs if run.noise == noise]) for noise in NOISES}
-    ways = {way: [case for case in cases if case.way == way] for way in (*WAYS, STORED)}
+    noises = {noise: cases_of(own) for noise, own in grouped(runs, lambda run: run.noise).items()}
+    order = [noise for noise in NOISES if noise in noises]
+    by_noise = {noise: noises[noise] for noise in order}
+    by_way = grouped(cases, lambda case: case.way)
     return {
-        "soak by noise": _count_table("neighbours", noises | {"all": cases}),
-        "soak by way": _count_table("compared with", ways | {"all": cases}),
+        "soak by noise": _count_table("neighbours", {**by_noise, "all": cases}),
+        "soak by way": _count_table("compared with", {**by_way, "all": cases}),
         "soak in one process": _growth_table(find_growth(runs)),
     }
 
 
-def _count_table(head: str, groups: dict[str, list[Compared]]) -> str:
+def _count_table(head: str, groups: Mapping[str, Sequence[Compared]]) -> str:
     """What was said of the comparisons of each group, and how long one took."""
     rows = []
     for name, cases in groups.items():
-        if not cases:
-            continue
         told = Counter("failed" if case.failure else case.verdict for case in cases)
         seconds = [case.seconds for case in cases]
         figures = [figure for case in cases for figure in case.figures]
-        decided = [f.verdict != "inconclusive" for f in figures if f.name == "latency_p50"]
-        known = [figure.is_beside_one for figure in figures if figure.low is not None]
-        times = (statistics.median(seconds), float(np.quantile(seconds, 0.9)))
         rows.append(
             (
                 name,
-                str(len(cases)),
-                *(str(told[answer]) for answer in (*VERDICTS, "failed")),
-                f"{sum(decided)} of {len(decided)}",
-                f"{sum(known)} of {len(known)}",
-                *(f"{each:.1f}" for each in times),
+                len(cases),
+                *(told[answer] for answer in (*VERDICTS, "failed")),
+                count_of(f.verdict != "inconclusive" for f in figures if f.name == "latency_p50"),
+                count_of(figure.is_beside_one for figure in figures if figure.low is not None),
+                median_of(seconds),
+                f"{float(np.quantile(seconds, 0.9)):.1f}",
             )
         )
     header = (head, "comparisons", *VERDICTS, "failed", "p50 decided", "intervals without 1")
@@ -204,43 +192,37 @@ def _growth_table(growth: Growth | None) -> str:
         return "Too few comparisons were made in one process to tell whether it grows."
     moments = ("the first run", "its warm-up", "the last run")
     rows = [
-        (when, str(made), f"{held.rss_bytes / 1e6:.1f}", str(held.threads), str(held.files))
+        (when, made, f"{held.rss_bytes / 1e6:.1f}", held.threads, held.files)
         for when, made, held in zip(moments, growth.made, growth.held, strict=True)
     ]
     return markdown(("after", "comparisons", "memory, MB", "threads", "open files"), rows)
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    runs = [Run.from_json(dict(row)) for row in result.rows["runs"]]
+    return tuple(_expectations(result.read("runs", Run)))
+
+
+def _expectations(runs: Sequence[Run]) -> Iterator[Expectation]:
     most = max(1, round(RUN_LEVEL * len(runs)))
-    found = []
     for verdict in ("regressed", "improved"):
         count = sum(run.has_called(verdict) for run in runs)
         what, expected = f"runs with something called {verdict}", f"at most {most} of {len(runs)}"
-        found.append(Expectation(what, expected, str(count), count <= most))
+        yield Expectation(what, expected, str(count), count <= most)
     cases = cases_of(runs)
-    decided = sum(case.verdict in VERDICTS[:-1] for case in cases)
-    share, told = f"at least {100 * MIN_DECIDED:g} %", f"{decided} of {len(cases)}"
-    found.append(
-        Expectation("comparisons decided", share, told, decided >= MIN_DECIDED * len(cases))
-    )
+    decided = (case.verdict in VERDICTS[:-1] for case in cases)
+    yield expect_share("comparisons decided", decided, MIN_DECIDED)
     failed = sum(case.failure is not None for case in cases)
+    yield Expectation("comparisons that failed", "none", str(failed), not failed)
     left = ", ".join(what for run in runs for what in run.left)
-    found += [
-        Expectation("comparisons that failed", "none", str(failed), not failed),
-        Expectation("processes, files and locks left", "none", left or "none", not left),
-    ]
+    yield Expectation("processes, files and locks left", "none", left or "none", not left)
     growth = find_growth(runs)
     if growth is not None:
         _, warm, last = growth.held
         change = f"{last.threads - warm.threads:+d} and {last.files - warm.files:+d}"
+        yield Expectation("threads and open files gained", "none", change, growth.is_flat)
         what, limit = "memory gained in 100 comparisons", f"at most {MAX_GROWTH_BYTES / 1e6:g} MB"
-        gained, is_met = growth.bytes_a_hundred, growth.bytes_a_hundred <= MAX_GROWTH_BYTES
-        found += [
-            Expectation("threads and open files gained", "none", change, growth.is_flat),
-            Expectation(what, limit, f"{gained / 1e6:+.2f} MB", is_met),
-        ]
-    return tuple(found)
+        gained = growth.bytes_a_hundred
+        yield Expectation(what, limit, f"{gained / 1e6:+.2f} MB", gained <= MAX_GROWTH_BYTES)
 
 
 def cases_of(runs: Sequence[Run]) -> list[Compared]:

@@ -1,7 +1,5 @@
 """What the plugin costs a pytest run that does not ask for it, and what a command's start costs.
 
-    python benchmarks/startup.py [--pairs 40]
-
 `python -m pytest` runs one trivial test in a fresh process, once with the plugin loaded and without
 `--modelperf`, once with `-p no:modelperf`; the two take turns in random order, so that the machine
 is the same for both. pytest finds the plugin as it finds any that is installed, by its entry point:
@@ -15,6 +13,7 @@ Expected: at most 5 ms more, and no heavy module.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -22,30 +21,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import median
 
 import onnx
-import results
-from results import Expectation, Result, Start, at_most, conclude, markdown
+from results import CONFIDENCE, Expectation, Program, Result, Rows, at_most, markdown
 from scipy.stats import quantile_test
 
 MAX_ADDED_MS = 5.0
 MAX_STATIC_RATIO = 1.3
 MAX_HELP_MS = 100.0
-CONFIDENCE = 0.95
 # With fewer pairs no interval of the median holds with this confidence.
 MIN_PAIRS = 6
 MAX_SECONDS = 60
 HEAVY = ("click", "msgspec", "numpy", "onnx", "onnxruntime", "scipy")
 
 _ROOT = Path(__file__).resolve().parent.parent
-_LOADED = ()
-_BLOCKED = ("-p", "no:modelperf")
-_RUNS = {"with the plugin": _LOADED, "-p no:modelperf": _BLOCKED}
+_WITH_PLUGIN = "with the plugin"
+_RUNS: dict[str, tuple[str, ...]] = {_WITH_PLUGIN: (), "-p no:modelperf": ("-p", "no:modelperf")}
 _GROUP = "pytest11"
 _COMMAND = ("-m", "pytest_modelperf")
 _STATIC, _IMPORTS, _HELP, _NOTHING = (
@@ -77,10 +73,6 @@ class Pair:
     def added_ms(self) -> float:
         return self.loaded_ms - self.blocked_ms
 
-    @property
-    def ratio(self) -> float:
-        return self.loaded_ms / self.blocked_ms
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -110,30 +102,29 @@ class CommandTurn:
     nothing_ms: float
 
 
-def main() -> int:
-    parser = results.parser(__doc__)
-    parser.add_argument("--pairs", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=0, help="of the order within the pairs")
-    arguments = parser.parse_args()
-    if arguments.pairs < MIN_PAIRS:
-        parser.error(f"an interval of the median needs {MIN_PAIRS} pairs or more")
-    start = Start.now("startup")
+def measure(options: argparse.Namespace) -> Rows:
+    choose = random.Random(0)
+    count = max(options.pairs, MIN_PAIRS)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n")
         install_entry_point(folder)
         (folder / "test_trivial.py").write_text("def test_trivial():\n    assert True\n")
         # These also compile what is not yet compiled, so that no timed run has to.
-        imports = [imports_of(name, options, folder) for name, options in _RUNS.items()]
-        choose = random.Random(arguments.seed)
-        pairs = timed_pairs(folder, arguments.pairs, choose)
-        turns = timed_commands(folder, arguments.pairs, choose)
-    rows = {
-        "pairs": [asdict(pair) for pair in pairs],
-        "imports": [asdict(each) for each in imports],
-        "commands": [asdict(turn) for turn in turns],
-    }
-    return conclude(start.finish(rows, peers=("pytest",)), tables, expectations, arguments.json)
+        imports = [imports_of(name, given, folder) for name, given in _RUNS.items()]
+        runs = {name: [*_TEST, *given] for name, given in _RUNS.items()}
+        pairs = [
+            Pair(*(turn[name] for name in _RUNS)) for turn in timed(runs, count, choose, folder)
+        ]
+        model = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
+        commands = {
+            "static_ms": (*_COMMAND, "profile", str(model), "--static"),
+            "imports_ms": ("-c", "import onnx, numpy"),
+            "help_ms": (*_COMMAND, "--help"),
+            "nothing_ms": ("-c", "pass"),
+        }
+        turns = timed(commands, count, choose, folder)
+    return {"pairs": pairs, "imports": imports, "commands": turns}
 
 
 def install_entry_point(folder: Path) -> None:
@@ -146,93 +137,59 @@ def install_entry_point(folder: Path) -> None:
     )
 
 
-def no_other_plugin() -> tuple[str, ...]:
-    """Options that keep out whatever else is installed here."""
-    others = {point.name for point in entry_points(group=_GROUP)} - {"modelperf"}
-    return tuple(f"-pno:{name}" for name in sorted(others))
+# Whatever else is installed here is kept out.
+_OTHERS = sorted({point.name for point in entry_points(group=_GROUP)} - {"modelperf"})
+_OPTIONS = ("-pno:cacheprovider", *(f"-pno:{name}" for name in _OTHERS), "-q", "test_trivial.py")
+_TEST = ("-m", "pytest", *_OPTIONS)
 
 
-_NO_OTHERS = ("-pno:cacheprovider", *no_other_plugin())
+def timed(
+    commands: Mapping[str, Sequence[str]], count: int, choose: random.Random, folder: Path
+) -> list[dict[str, float]]:
+    """The ms of each command in that many turns, each in an order drawn for it.
 
-
-def timed_pairs(folder: Path, count: int, choose: random.Random) -> tuple[Pair, ...]:
-    """That many runs with the plugin and without, who goes first drawn for each pair."""
-    pairs = []
-    for _ in range(count):
-        order = [_LOADED, _BLOCKED]
-        choose.shuffle(order)
-        took_ms = {options: run_once(options, folder) for options in order}
-        pairs.append(Pair(took_ms[_LOADED], took_ms[_BLOCKED]))
-    return tuple(pairs)
-
-
-def run_once(options: Sequence[str], folder: Path) -> float:
-    """How many ms pytest took, from start to end of its process."""
-    started = time.perf_counter()
-    done = run_test([sys.executable, "-m", "pytest"], options, folder)
-    took_ms = (time.perf_counter() - started) * 1e3
-    if done.returncode != 0:
-        sys.exit(f"pytest {' '.join(options)} failed:\n{done.stdout}{done.stderr}")
-    return took_ms
-
-
-def imports_of(name: str, options: Sequence[str], folder: Path) -> Imports:
-    done = run_test([sys.executable, "-c", _LIST_IMPORTS], options, folder)
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines or not lines[-1].startswith("[0,"):
-        sys.exit(f"pytest {' '.join(options)} failed:\n{done.stdout}{done.stderr}")
-    _, heavy, ours = json.loads(lines[-1])
-    return Imports(name, tuple(heavy), len(ours))
-
-
-def timed_commands(folder: Path, count: int, choose: random.Random) -> tuple[CommandTurn, ...]:
-    """That many turns of all processes, each in an order drawn for it; one more comes first."""
-    model = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
-    processes = {
-        "static_ms": (*_COMMAND, "profile", str(model), "--static"),
-        "imports_ms": ("-c", "import onnx, numpy"),
-        "help_ms": (*_COMMAND, "--help"),
-        "nothing_ms": ("-c", "pass"),
-    }
+    One more turn comes first, which compiles what is not yet compiled.
+    """
     turns = []
     for _ in range(count + 1):
         took_ms = {}
-        for name in choose.sample(sorted(processes), len(processes)):
+        for name in choose.sample(sorted(commands), len(commands)):
             started = time.perf_counter()
-            done = run([sys.executable, *processes[name]], folder)
+            run(commands[name], folder)
             took_ms[name] = (time.perf_counter() - started) * 1e3
-            if done.returncode != 0:
-                sys.exit(f"{name} failed:\n{done.stderr}")
-        turns.append(CommandTurn(**took_ms))
-    # The first turn compiles what is not yet compiled.
-    return tuple(turns[1:])
+        turns.append(took_ms)
+    return turns[1:]
 
 
-def run_test(
-    program: Sequence[str], options: Sequence[str], folder: Path
-) -> subprocess.CompletedProcess[str]:
-    """One run of the trivial test, with ours as the only plugin where `options` let it."""
-    return run([*program, *_NO_OTHERS, *options, "-q", "test_trivial.py"], folder)
+def imports_of(name: str, options: Sequence[str], folder: Path) -> Imports:
+    lines = run(["-c", _LIST_IMPORTS, *_OPTIONS, *options], folder).strip().splitlines()
+    code, heavy, ours = json.loads(lines[-1])
+    if code:
+        sys.exit(f"pytest {' '.join(options)} failed:\n{lines}")
+    return Imports(name, tuple(heavy), len(ours))
 
 
-def run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """A process that finds this package as an installed one."""
+def run(command: Sequence[str], folder: Path) -> str:
+    """What a Python prints that finds this package as an installed one."""
     dropped = ("PYTEST_", "PYTHONDONTWRITEBYTECODE")
     kept = {name: text for name, text in os.environ.items() if not name.startswith(dropped)}
-    told = {
+    own = {
         "PYTHONPATH": f"{folder}{os.pathsep}{_ROOT}",
         # As with any installed package, the sources were compiled by the first run.
         "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
     }
-    return subprocess.run(
-        command,
+    done = subprocess.run(
+        [sys.executable, *command],
         cwd=folder,
-        env=kept | told,
+        env=kept | own,
         capture_output=True,
         text=True,
         check=False,
         timeout=MAX_SECONDS,
     )
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def typical(values: Sequence[float]) -> Interval:
@@ -241,54 +198,36 @@ def typical(values: Sequence[float]) -> Interval:
     return Interval(median(values), float(between.low), float(between.high))
 
 
-def pairs_of(result: Result) -> list[Pair]:
-    return [Pair(**row) for row in result.rows["pairs"]]
-
-
-def turns_of(result: Result) -> list[CommandTurn]:
-    return [CommandTurn(**row) for row in result.rows["commands"]]
-
-
 def tables(result: Result) -> dict[str, str]:
-    pairs, turns = pairs_of(result), turns_of(result)
+    pairs = result.read("pairs", Pair)
     medians = (median(p.loaded_ms for p in pairs), median(p.blocked_ms for p in pairs))
     rows = [
-        (row["run"], f"{ms:.1f} ms", str(row["ours"]), ", ".join(row["heavy"]) or "none")
-        for row, ms in zip(result.rows["imports"], medians, strict=True)
+        (each.run, f"{ms:.1f} ms", each.ours, ", ".join(each.heavy) or "none")
+        for each, ms in zip(result.read("imports", Imports), medians, strict=True)
     ]
-    ratio = typical([pair.ratio for pair in pairs])
-    header = ("run", "median", "modules of ours", "heavy modules")
+    titles = zip(CommandTurn.__slots__, (_STATIC, _IMPORTS, _HELP, _NOTHING), strict=True)
+    commands = [
+        (title, f"{median(row[name] for row in result.rows['commands']):.0f} ms")
+        for name, title in titles
+    ]
     return {
-        "startup": (
-            f"{markdown(header, rows, 'lrrl')}\n\n"
-            f"Within a pair, of {len(pairs)}, the plugin adds {added_text(pairs)}, a ratio of "
-            f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})."
-        ),
-        "startup commands": markdown(
-            ("process", "median"),
-            [
-                (_STATIC, f"{median(turn.static_ms for turn in turns):.0f} ms"),
-                (_IMPORTS, f"{median(turn.imports_ms for turn in turns):.0f} ms"),
-                (_HELP, f"{median(turn.help_ms for turn in turns):.0f} ms"),
-                (_NOTHING, f"{median(turn.nothing_ms for turn in turns):.0f} ms"),
-            ],
-            "lr",
-        ),
+        "startup": markdown(("run", "median", "modules of ours", "heavy modules"), rows, "lrrl"),
+        "startup commands": markdown(("process", "median"), commands, "lr"),
     }
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    pairs = pairs_of(result)
-    added = typical([pair.added_ms for pair in pairs])
-    turns = turns_of(result)
+    added = typical([pair.added_ms for pair in result.read("pairs", Pair)])
+    turns = result.read("commands", CommandTurn)
     static = typical([turn.static_ms / turn.imports_ms for turn in turns])
     asked = typical([turn.help_ms - turn.nothing_ms for turn in turns])
-    heavy = next(row["heavy"] for row in result.rows["imports"] if row["run"] in _RUNS)
+    heavy = next(each.heavy for each in result.read("imports", Imports) if each.run == _WITH_PLUGIN)
     return (
         Expectation(
             "added to a run without --modelperf",
             f"at most {MAX_ADDED_MS:g} ms",
-            added_text(pairs),
+            f"{added.value:+.1f} ms ({100 * CONFIDENCE:g} % interval {added.low:+.1f} to "
+            f"{added.high:+.1f})",
             at_most(MAX_ADDED_MS, added.low, added.high),
         ),
         Expectation(
@@ -312,13 +251,7 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
     )
 
 
-def added_text(pairs: Sequence[Pair]) -> str:
-    added = typical([pair.added_ms for pair in pairs])
-    return (
-        f"{added.value:+.1f} ms ({100 * CONFIDENCE:g} % interval {added.low:+.1f} to "
-        f"{added.high:+.1f})"
-    )
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("startup", __doc__, tables, expectations, peers=("pytest",))
+    program.number("--pairs", 40, f"at least {MIN_PAIRS}")
+    sys.exit(program.run(measure))

@@ -5,54 +5,49 @@
     make bench ARGS="--json runs.json"  also every single run
 
 The models are those that the onnx package carries, and some that are made in a temporary
-folder. Nothing is read from the network. How it is measured stands in README.md beside this.
+folder. Nothing is read from the network.
 """
 
 from __future__ import annotations
 
+import argparse
 import compileall
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import results
 from generated_models import LARGE_BYTES, write_blocks, write_chain, write_large
 from known_counts import LIGHT_MODELS, LightModel, Trap, traps
 from results import (
     Expectation,
+    Program,
     Result,
     ResultError,
-    Row,
-    Start,
-    conclude,
+    Rows,
+    expect_share,
     markdown,
-    missing_packages,
+    say,
 )
-from runs import Contest, Figure, Pair, Ratio, Run, contest, run_once
+from runs import Contest, Figure, Ratio, Run, contest, run_once
 
 import pytest_modelperf
 
 PEER = "onnx_tool"
 LARGE = "1.6 GB of weights"
-# What the profile of a graph of many nodes, and of a large file, was to be faster by at least.
+# The least ratio that is expected of a graph of many nodes, and of a large file.
 MANY_NODES_RATIO = 10
 LARGE_RATIO = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How many pairs of runs there are of each kind of model."""
+class TrapRuns:
+    """The runs of both tools on the small model of this name."""
 
-    light: int
-    generated: int
-
-
-FULL = Plan(light=5, generated=3)
-QUICK = Plan(light=1, generated=1)
+    name: str
+    ours: Run
+    theirs: Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,168 +58,98 @@ class TrapResult:
     ours: Run
     theirs: Run
 
+    @property
+    def is_right(self) -> bool:
+        """Whether ours is."""
+        return self.trap.is_right(_answer(self.trap, self.ours), one_figure=False)
+
+    @property
+    def is_theirs_right(self) -> bool:
+        return self.trap.is_right(_answer(self.trap, self.theirs), one_figure=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Everything that was measured."""
 
-    light: tuple[Contest, ...]
-    light_again: tuple[Contest, ...]
-    many_nodes: tuple[Contest, ...]
-    large: Contest | None
-    traps: tuple[TrapResult, ...]
+    light: Sequence[Contest]
+    light_again: Sequence[Contest]
+    many_nodes: Sequence[Contest]
+    large: Sequence[Contest]
+    traps: Sequence[TrapResult]
 
     @property
     def contests(self) -> tuple[Contest, ...]:
-        return (*self.light, *self.many_nodes, *(() if self.large is None else (self.large,)))
+        return (*self.light, *self.many_nodes, *self.large)
 
 
-def main() -> int:
-    """0 when our figures are right, 1 when one is wrong, 2 when it could not be measured.
-
-    A figure of time is shown as missed, and never makes it fail: the peer's is half of it.
-    """
-    parser = results.parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="one pair of runs of each model")
-    parser.add_argument("--skip-large", action="store_true", help="leave out the model of 1.6 GB")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="modelperf-bench-") as folder:
-        problem = missing_packages([PEER]) or _missing_space(Path(folder), options.skip_large)
-        if problem:
-            parser.error(problem)
-        # As pip leaves an installed package, and onnx_tool's: an editable one is compiled on its
-        # first import, or on each where PYTHONDONTWRITEBYTECODE forbids to keep the result.
-        compileall.compile_dir(pytest_modelperf.__path__[0], quiet=1)
-        start = Start.now("static")
-        plan = QUICK if options.quick else FULL
-        measured = measure(Path(folder), plan, with_large=not options.skip_large)
-    result = start.finish(to_rows(measured), peers=(PEER,))
-    conclude(result, tables, expectations, options.json)
-    wrong = our_errors(measured)
-    for line in wrong:
-        print(f"error: {line}", file=sys.stderr)
-    return 1 if wrong else 0
-
-
-def measure(folder: Path, plan: Plan, *, with_large: bool) -> Measured:
+def measure(options: argparse.Namespace) -> Rows:
     """Every contest, the large model last, as it drives other files out of memory."""
-    light = tuple(_light(model, plan.light) for model in LIGHT_MODELS)
-    again = tuple(_light(model, plan.light, "--warm") for model in LIGHT_MODELS)
-    many_nodes = []
-    for name, write in (("8,000 nodes, blocks", write_blocks), ("8,000 nodes, chain", write_chain)):
-        path = folder / "many_nodes.onnx"
-        write(path)
-        _progress(name)
-        many_nodes.append(contest(name, path, plan.generated))
-    answers = tuple(_trap(trap, folder / "trap.onnx") for trap in traps())
-    large = None
-    if with_large:
-        _progress(LARGE)
-        path = folder / "large.onnx"
-        write_large(path)
-        large = contest(LARGE, path, plan.generated)
-        path.unlink()
-    return Measured(light, again, tuple(many_nodes), large, answers)
-
-
-def our_errors(measured: Measured) -> tuple[str, ...]:
-    """Every model that our profile got wrong or stumbled over."""
-    wrong = []
-    for each in measured.contests:
-        run = each.pairs[0].ours
-        if run.error:
-            wrong.append(f"{each.model}: {run.error}")
-        elif each.model in _LIGHT and not _has_right_counts(each):
-            wrong.append(f"{each.model}: {run.macs} MACs and {run.params} params are not right")
-    wrong += [
-        f"{result.trap.name}: {_shown_answer(result.trap, result.ours)}"
-        for result in measured.traps
-        if not _is_right(result, result.ours, one_figure=False)
+    folder, (light_pairs, pairs) = options.folder, (1, 1) if options.quick else (5, 3)
+    _check_space(folder, options.skip_large)
+    # As pip leaves an installed package, and onnx_tool's: an editable one is compiled on its
+    # first import, or on each where PYTHONDONTWRITEBYTECODE forbids to keep the result.
+    compileall.compile_dir(pytest_modelperf.__path__[0], quiet=1)
+    rows: dict[str, list[object]] = {}
+    for kind, flags in (("light", ()), ("light again", ("--warm",))):
+        for model in LIGHT_MODELS:
+            say("...", model.name, *flags)
+            found = contest(model.name, model.path, light_pairs, *flags)
+            rows.setdefault(kind, []).append(found)
+    generated = [
+        ("many nodes", "8,000 nodes, blocks", write_blocks),
+        ("many nodes", "8,000 nodes, chain", write_chain),
+        ("large", LARGE, write_large),
     ]
-    return tuple(wrong)
-
-
-def to_rows(measured: Measured) -> dict[str, list[Row]]:
-    """Every run of both tools. What is right is known without a run, so it is not stored."""
-    large = () if measured.large is None else (measured.large,)
-    return {
-        **{
-            kind: [asdict(each) for each in contests]
-            for kind, contests in (
-                ("light", measured.light),
-                ("light again", measured.light_again),
-                ("many nodes", measured.many_nodes),
-                ("large", large),
-            )
-        },
-        "traps": [
-            {"name": each.trap.name, "ours": asdict(each.ours), "theirs": asdict(each.theirs)}
-            for each in measured.traps
-        ],
-    }
+    for kind, name, write in generated:
+        rows.setdefault(kind, [])
+        if kind == "large" and options.skip_large:
+            continue
+        say("...", name)
+        path = folder / "generated.onnx"
+        write(path)
+        rows[kind].append(contest(name, path, pairs))
+        path.unlink()
+    rows["traps"] = [_run_trap(trap, folder / "trap.onnx") for trap in traps()]
+    return rows
 
 
 def measured_in(result: Result) -> Measured:
-    contests = {
-        kind: tuple(_contest_in(row) for row in rows)
-        for kind, rows in result.rows.items()
-        if kind != "traps"
-    }
+    kinds = ("light", "light again", "many nodes", "large")
     known = {trap.name: trap for trap in traps()}
-    gone = [row["name"] for row in result.rows["traps"] if row["name"] not in known]
+    runs = result.read("traps", TrapRuns)
+    gone = [each.name for each in runs if each.name not in known]
     if gone:
         raise ResultError(
-            f"known_counts.py has none of {', '.join(gone)} any more. "
+            f"known_counts.py no longer has {', '.join(gone)}. "
             "Type: python benchmarks/evidence.py --only static"
         )
-    return Measured(
-        contests["light"],
-        contests["light again"],
-        contests["many nodes"],
-        next(iter(contests["large"]), None),
-        tuple(
-            TrapResult(known[row["name"]], Run(**row["ours"]), Run(**row["theirs"]))
-            for row in result.rows["traps"]
-        ),
-    )
+    found = [TrapResult(known[each.name], each.ours, each.theirs) for each in runs]
+    light, again, many_nodes, large = (result.read(kind, Contest) for kind in kinds)
+    return Measured(light, again, many_nodes, large, found)
 
 
 def tables(result: Result) -> dict[str, str]:
     measured = measured_in(result)
-    pairs = " or ".join(map(str, sorted({len(each.pairs) for each in measured.contests})))
-    method = (
-        "Ratios are onnx_tool's figure divided by ours: above 1, ours needs less. They are medians "
-        f"over pairs of fresh processes ({pairs} a model), least and largest in parentheses."
-    )
     return {
-        "static": f"{expectation_table(measured)}\n\n{method}",
-        "static time": time_table(measured.contests),
-        "static again": again_table(measured.light_again),
-        "static memory": memory_table(measured.contests),
-        "static light counts": light_table(measured.light),
-        "static counts": f"{trap_table(measured.traps)}\n\n{right_counts(measured.traps)}",
+        "static": cost_table(measured),
+        "static counts": trap_table(measured.traps),
         "static short": f"{expectation_table(measured)}\n\n{right_counts(measured.traps)}",
     }
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
     measured = measured_in(result)
-    expected = [
-        Expectation(f"{goal.what}: {where}", goal.expected, _found(ratio), _is_met(ratio, goal))
-        for goal in goals(measured)
-        for where, ratio in (("profile call", goal.call), ("whole process", goal.process))
-        if where == "profile call" or goal.has_process
-    ]
-    right = sum(_is_right(each, each.ours, one_figure=False) for each in measured.traps)
-    lights = sum(_has_right_counts(each) for each in measured.light)
-    expected += [
-        Expectation(f"{what} counted right", "all", f"{count} of {total}", count == total)
-        for what, count, total in (
-            ("small models", right, len(measured.traps)),
-            ("light models", lights, len(measured.light)),
-        )
-    ]
-    return tuple(expected)
+    return (
+        *(
+            Expectation(f"{goal.what}: {where}", goal.expected, _found(ratio), _is_met(ratio, goal))
+            for goal in goals(measured)
+            for where, ratio in (("profile call", goal.call), ("whole process", goal.process))
+            if where == "profile call" or goal.has_process
+        ),
+        expect_share("small models counted right", (each.is_right for each in measured.traps)),
+        expect_share("light models counted right", map(_has_right_counts, measured.light)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,17 +175,11 @@ def goals(measured: Measured) -> list[Goal]:
         Goal(each.model, MANY_NODES_RATIO, each.ratio(_call), each.ratio(_process))
         for each in measured.many_nodes
     ]
-    large = measured.large
-    if large is not None:
+    for large in measured.large:
+        memory = (large.ratio(_growth), large.ratio(_peak))
         found += [
             Goal(large.model, LARGE_RATIO, large.ratio(_call), large.ratio(_process)),
-            Goal(
-                f"{large.model}, memory",
-                LARGE_RATIO,
-                large.ratio(_growth),
-                large.ratio(_peak),
-                of_memory=True,
-            ),
+            Goal(f"{large.model}, memory", LARGE_RATIO, *memory, of_memory=True),
         ]
     light, again = measured.light, measured.light_again
     return [
@@ -283,86 +202,44 @@ def expectation_table(measured: Measured) -> str:
 
 
 def right_counts(found: Sequence[TrapResult]) -> str:
-    ours = sum(_is_right(each, each.ours, one_figure=False) for each in found)
-    theirs = sum(_is_right(each, each.theirs, one_figure=True) for each in found)
+    ours, theirs = (sum(each.is_right for each in found), sum(e.is_theirs_right for e in found))
     return (
         f"Of {len(found)} small models, each made for one way in which counting goes wrong, {PEER} "
         f"counts {theirs} right and this tool {ours}."
     )
 
 
-def again_table(contests: Iterable[Contest]) -> str:
-    """Light models in a process that has profiled one before, as in a test run of several."""
-    header = ("model", "call, ours", PEER, "ratio")
-    return markdown(header, [(each.model, *_times(each, _call)) for each in contests])
-
-
-def time_table(contests: Iterable[Contest]) -> str:
-    header = ("model", "call, ours", PEER, "ratio", "process, ours", PEER, "ratio")
-    return markdown(header, [(c.model, *_times(c, _call), *_times(c, _process)) for c in contests])
-
-
-def memory_table(contests: Iterable[Contest]) -> str:
-    header = ("model", "file", "peak, ours", PEER, "ratio", "of it the call, ours", PEER)
-    rows = []
-    for each in contests:
-        peaks, growths = each.medians(_peak), each.medians(_growth)
-        rows.append(
-            (
-                each.model,
-                _mb(each.size_bytes),
-                *map(_mb, peaks),
-                _shown_ratio(each.ratio(_peak)),
-                *map(_mb, growths),
-            )
+def cost_table(measured: Measured) -> str:
+    """Ratios of onnx_tool's figures by ours: the median, least and largest of all pairs."""
+    again = {each.model: each for each in measured.light_again}
+    rows = [
+        (
+            each.model,
+            *(_found(each.ratio(figure)) for figure in (_call, _process, _peak)),
+            _found(again[each.model].ratio(_call)) if each.model in again else "",
         )
-    return markdown(header, rows)
-
-
-def light_table(contests: Sequence[Contest]) -> str:
-    header = (
-        "model", "MACs, right", "ours", "with elementwise, ours", PEER,
-        "params, right", "ours", PEER,
-    )  # fmt: skip
-    rows = []
-    for each in contests:
-        ours, theirs, model = each.pairs[0].ours, each.pairs[0].theirs, _LIGHT[each.model]
-        rows.append(
-            (
-                model.name,
-                f"{model.macs:,}",
-                *map(_count, (ours.macs, ours.total_ops, theirs.total_ops)),
-                f"{model.params:,}",
-                *map(_count, (ours.params, theirs.params)),
-            )
-        )
-    return markdown(header, rows)
+        for each in measured.contests
+    ]
+    return markdown(("model", "call", "process", "peak", "call, a model before"), rows)
 
 
 def trap_table(found: Iterable[TrapResult]) -> str:
-    header = ("model", "figure", "right", "ours", PEER)
     rows = []
-    for result in found:
-        trap = result.trap
-        right = _shown(trap.right)
+    for each in found:
+        trap, right = each.trap, _shown(each.trap.right)
         rows.append(
             (
                 trap.name,
                 _FIGURES[trap.figure],
                 f"at least {right}" if trap.at_least else right,
-                _marked(trap, result.ours, one_figure=False),
-                _marked(trap, result.theirs, one_figure=True),
+                _marked(trap, each.ours, is_right=each.is_right),
+                _marked(trap, each.theirs, is_right=each.is_theirs_right),
             )
         )
-    return markdown(header, rows)
+    return markdown(("model", "figure", "right", "ours", PEER), rows)
 
 
-_FIGURES = {
-    "macs": "MACs",
-    "total_ops": "operations",
-    "params": "params",
-    "sparsity": "zeros",
-}
+_FIGURES = {"macs": "MACs", "total_ops": "operations", "params": "params", "sparsity": "zeros"}
 
 
 def _call(run: Run) -> float | None:
@@ -393,10 +270,6 @@ def _is_met(ratio: Ratio | None, goal: Goal) -> bool:
     return ratio is not None and ratio.median >= goal.wanted
 
 
-def _is_right(result: TrapResult, run: Run, *, one_figure: bool) -> bool:
-    return result.trap.is_right(_answer(result.trap, run), one_figure=one_figure)
-
-
 def _has_right_counts(found: Contest) -> bool:
     run, right = found.pairs[0].ours, _LIGHT[found.model]
     return (run.macs, run.params) == (right.macs, right.params)
@@ -405,44 +278,20 @@ def _has_right_counts(found: Contest) -> bool:
 _LIGHT: Mapping[str, LightModel] = {model.name: model for model in LIGHT_MODELS}
 
 
-def _contest_in(row: Mapping[str, Any]) -> Contest:
-    pairs = (Pair(Run(**pair["ours"]), Run(**pair["theirs"])) for pair in row["pairs"])
-    return Contest(row["model"], row["size_bytes"], tuple(pairs))
-
-
 def _slowest(contests: Iterable[Contest], figure: Figure) -> Ratio | None:
     ratios = [each.ratio(figure) for each in contests]
     known = [ratio for ratio in ratios if ratio is not None]
     return min(known, key=lambda ratio: ratio.median) if len(known) == len(ratios) else None
 
 
-def _times(each: Contest, figure: Figure) -> tuple[str, str, str]:
-    ours, theirs = each.medians(figure)
-    return _seconds(ours), _seconds(theirs), _shown_ratio(each.ratio(figure))
-
-
-def _shown_ratio(ratio: Ratio | None) -> str:
-    return "-" if ratio is None else str(ratio)
-
-
 def _answer(trap: Trap, run: Run) -> int | str | None:
-    answers = {
-        "macs": run.macs,
-        "total_ops": run.total_ops,
-        "params": run.params,
-        "sparsity": run.sparsity,
-    }
-    return answers[trap.figure]
+    found: int | str | None = getattr(run, trap.figure)
+    return found
 
 
-def _shown_answer(trap: Trap, run: Run) -> str:
-    return run.error_name if run.error else _shown(_answer(trap, run))
-
-
-def _marked(trap: Trap, run: Run, *, one_figure: bool) -> str:
-    if trap.is_right(_answer(trap, run), one_figure=one_figure):
-        return _shown_answer(trap, run)
-    return f"**{_shown_answer(trap, run)}**"
+def _marked(trap: Trap, run: Run, *, is_right: bool) -> str:
+    shown = run.error_name if run.error else _shown(_answer(trap, run))
+    return shown if is_right else f"**{shown}**"
 
 
 def _shown(value: int | str | None) -> str:
@@ -451,46 +300,27 @@ def _shown(value: int | str | None) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return "failed"
-    return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
-
-
-def _mb(value: float | None) -> str:
-    return "failed" if value is None else f"{value / 1e6:,.1f} MB"
-
-
-def _count(value: int | None) -> str:
-    return "failed" if value is None else f"{value:,}"
-
-
-def _light(model: LightModel, pairs: int, *flags: str) -> Contest:
-    _progress(" ".join((model.name, *flags)))
-    return contest(model.name, model.path, pairs, *flags)
-
-
-def _trap(trap: Trap, path: Path) -> TrapResult:
-    _progress(trap.name)
+def _run_trap(trap: Trap, path: Path) -> TrapRuns:
+    say("...", trap.name)
     trap.write(path)
     flags = ("--sparsity",) if trap.figure == "sparsity" else ()
-    return TrapResult(trap, run_once("ours", path, *flags), run_once("onnx_tool", path, *flags))
+    return TrapRuns(trap.name, run_once("ours", path, *flags), run_once("onnx_tool", path, *flags))
 
 
-def _missing_space(folder: Path, skip_large: bool) -> str | None:  # noqa: FBT001  # an option
+def _check_space(folder: Path, skip_large: bool) -> None:  # noqa: FBT001  # an option
     free = shutil.disk_usage(folder).free
-    if skip_large or free >= LARGE_BYTES:
-        return None
-    return (
-        f"the large model needs {LARGE_BYTES / 1e9:.1f} GB in {folder.parent}, where "
-        f"{free / 1e9:.1f} GB are free. Set TMPDIR to a folder with more room, or leave that "
-        'model out: make bench ARGS="--skip-large"'
-    )
-
-
-def _progress(what: str) -> None:
-    print(f"... {what}", file=sys.stderr, flush=True)
+    if not skip_large and free < LARGE_BYTES:
+        sys.exit(
+            f"the large model needs {LARGE_BYTES / 1e9:.1f} GB in {folder.parent}, which has "
+            f"{free / 1e9:.1f} GB. Set TMPDIR to a folder with more room, or leave the model out: "
+            'make bench ARGS="--skip-large"'
+        )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("static", __doc__, tables, expectations, peers=(PEER,))
+    # A ratio of times is shown as missed, but half of it is the peer's.
+    program.decides = lambda each: each.what.endswith("counted right")
+    program.flag("--quick", "one pair of runs of each model")
+    program.flag("--skip-large", "leave out the model of 1.6 GB")
+    sys.exit(program.run(measure))

@@ -1,11 +1,5 @@
 """How often a model that was only trained again is measured although its plan settles it.
 
-    python benchmarks/suspicion.py                                 all of it, some two hours
-    python benchmarks/suspicion.py --models lstm squeezenet        these alone
-    python benchmarks/suspicion.py --runs 2                        fewer runs under each load
-    python benchmarks/suspicion.py --loads quiet                   without neighbours
-    python benchmarks/suspicion.py --folder f                      keep what is found, and go on
-
 The models are those of real.py: the nine light ones of the onnx package, and those of
 `real_models`. Each is recorded once on a quiet machine, on one and on two cores. Then all of them
 are replaced by themselves with other weights, and one `pytest --modelperf` after the other checks
@@ -24,20 +18,29 @@ import json
 import random
 import shutil
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import results
-from kept_rows import keep_row, read_rows
-from parts import loaded
-from parts_results import BUSY, LOADS, QUIET
+from commands import run_pytest
+from loads import BUSY, LOADS, QUIET, loaded
 from real import AFTER_SEED, BEFORE_SEED, model_names, twin_of
-from results import Expectation, Result, Start, conclude, list_names, markdown
-from soak import run_pytest
-from verdicts import CONFIDENCE, highest_rate
+from results import (
+    CONFIDENCE,
+    Expectation,
+    Program,
+    Result,
+    Rows,
+    count_of,
+    expect_share,
+    grouped,
+    highest_rate,
+    keep_row,
+    markdown,
+    read_rows,
+    say,
+)
 
 from pytest_modelperf.graph.replaced import rebuild
 
@@ -75,19 +78,14 @@ class Checked:
         return self.how == "plan" or self.is_suspected
 
 
-def main() -> int:
-    options = _options()
-    start = Start.now("suspicion")
-    with tempfile.TemporaryDirectory() as name:
-        folder = (options.folder or Path(name)).resolve()
-        bench = Bench(folder, tuple(options.models), tuple(options.cores))
-        bench.prepare()
-        for load in options.loads:
-            with loaded(load):
-                for number in range(options.runs):
-                    bench.run(load, number)
-        rows = [row for row in bench.read() if row["load"] in options.loads]
-    return conclude(start.finish({"cases": rows}), tables, expectations, options.json)
+def measure(options: argparse.Namespace) -> Rows:
+    bench = Bench(options.folder, tuple(options.models), tuple(options.cores))
+    bench.prepare()
+    for load in options.loads:
+        with loaded(load):
+            for number in range(options.runs):
+                bench.run(load, number)
+    return {"cases": [row for row in bench.read() if row["load"] in options.loads]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +115,10 @@ class Bench:
         if not self.recorded.exists():
             for name in self.models:
                 rebuild(twin_of(name), self.project / f"{name}.onnx", BEFORE_SEED)
-            told = run_pytest(self.project, "--modelperf-update-baseline", *self.files(self.models))
+            ran = run_pytest(self.project, "--modelperf-update-baseline", *files_of(self.models))
             baselines = self.project / "baselines"
             if not baselines.exists():
-                raise RuntimeError(f"nothing was recorded:\n{told}")
+                raise RuntimeError(f"nothing was recorded:\n{ran.output}")
             baselines.rename(self.recorded)
             for name in self.models:
                 rebuild(twin_of(name), self.project / f"{name}.onnx", AFTER_SEED)
@@ -136,24 +134,21 @@ class Bench:
         shutil.copytree(self.recorded, baselines)
         for name, factor in planted.items():
             shorten(baselines / name, factor)
-        report = self.folder / "report.json"
-        report.unlink(missing_ok=True)
         order = lot.sample(self.models, len(self.models))
-        options = (f"--modelperf-json={report}", "--modelperf-no-cache")
-        told = run_pytest(self.project, *options, *self.files(order))
-        if not report.exists():
-            raise RuntimeError(f"the models were not checked:\n{told}")
-        for case in json.loads(report.read_text("utf-8"))["cases"]:
-            keep_row(self.folder, "cases", asdict(read_case(case, load, number, planted)))
-        print(f"{load}: run {number + 1} is done", file=sys.stderr, flush=True)
+        ran = run_pytest(self.project, "--modelperf-no-cache", *files_of(order))
+        if not ran.cases:
+            raise RuntimeError(f"the models were not checked:\n{ran.output}")
+        for case in ran.cases:
+            keep_row(self.folder, "cases", read_case(case, load, number, planted))
+        say(f"{load}: run {number + 1} is done")
 
     def read(self) -> list[dict[str, Any]]:
         """The cases of all runs so far."""
         return read_rows(self.folder, "cases")
 
-    @staticmethod
-    def files(models: Sequence[str]) -> list[str]:
-        return [f"{name}.onnx" for name in models]
+
+def files_of(models: Sequence[str]) -> list[str]:
+    return [f"{name}.onnx" for name in models]
 
 
 def plant(models: Sequence[str], lot: random.Random) -> dict[str, float]:
@@ -195,25 +190,19 @@ def read_case(
     )
 
 
-def cases_of(result: Result) -> list[Checked]:
-    return [Checked(**row) for row in result.rows["cases"]]
-
-
 def tables(result: Result) -> Mapping[str, str]:
-    cases = cases_of(result)
     lines = []
-    for load, cores in dict.fromkeys((case.load, case.cores) for case in cases):
-        here = [case for case in cases if (case.load, case.cores) == (load, cores)]
+    groups = grouped(result.read("cases", Checked), lambda case: (case.load, case.cores))
+    for (load, cores), here in groups.items():
         settled = [case for case in here if case.is_settled]
         same = [case for case in settled if case.planted == 1.0]
-        worse = sum(case.is_suspected and case.verdict == "regressed" for case in same)
         lines.append(
             (
                 load,
-                str(cores),
+                cores,
                 f"{len(settled)} of {len(here)}",
                 suspected(same),
-                str(worse),
+                sum(case.is_suspected and case.verdict == "regressed" for case in same),
                 *(suspected([c for c in settled if c.planted == factor]) for factor in PLANTED),
             )
         )
@@ -221,63 +210,41 @@ def tables(result: Result) -> Mapping[str, str]:
         "load", "cores", "settled by their plan", "measured for nothing", "called slower",
         *(f"{factor:g} times as long: measured" for factor in PLANTED),
     )  # fmt: skip
-    return {"suspicion": markdown(header, lines, "lrrrrrr")}
+    return {"suspicion": markdown(header, lines)}
 
 
 def suspected(cases: Sequence[Checked]) -> str:
-    return f"{sum(case.is_suspected for case in cases)} of {len(cases)}" if cases else "-"
+    return count_of(case.is_suspected for case in cases)
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    settled = [case for case in cases_of(result) if case.is_settled]
-    found = []
+    return tuple(_expectations([c for c in result.read("cases", Checked) if c.is_settled]))
+
+
+def _expectations(settled: Sequence[Checked]) -> Iterator[Expectation]:
     alike = [case for case in settled if case.planted == 1.0]
-    for load in dict.fromkeys(case.load for case in alike):
-        same = [case for case in alike if case.load == load]
+    for load, same in grouped(alike, lambda case: case.load).items():
         hits = sum(case.is_suspected for case in same)
         highest = highest_rate(hits, len(same))
         is_met = True if highest <= MOST_SUSPECTED else None
-        found.append(
-            Expectation(
-                f"settled models that are measured for nothing, {load}",
-                f"at most {100 * MOST_SUSPECTED:g} %",
-                f"{suspected(same)} (at most {100 * highest:.1f} %, {100 * CONFIDENCE:g} % "
-                "confidence)",
-                is_met if hits <= MOST_SUSPECTED * len(same) else False,
-            )
+        yield Expectation(
+            f"settled models that are measured for nothing, {load}",
+            f"at most {100 * MOST_SUSPECTED:g} %",
+            f"{suspected(same)} (at most {100 * highest:.1f} %, {100 * CONFIDENCE:g} % confidence)",
+            is_met if hits <= MOST_SUSPECTED * len(same) else False,
         )
     for factor, share in LEAST_FOUND.items():
         slower = [case for case in settled if case.load == QUIET and case.planted == factor]
         if slower:
-            hits = sum(case.is_suspected for case in slower)
-            found.append(
-                Expectation(
-                    f"models that take {factor:g} times as long, quiet: measured",
-                    f"at least {100 * share:g} %",
-                    suspected(slower),
-                    hits >= share * len(slower),
-                )
-            )
-    return tuple(found)
-
-
-def _options() -> argparse.Namespace:
-    parser = results.parser(__doc__)
-    names = model_names()
-    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names)
-    parser.add_argument("--cores", nargs="+", type=int, default=(1, 2))
-    parser.add_argument("--runs", type=int, default=15, help="runs under each load")
-    parser.add_argument(
-        "--loads",
-        nargs="+",
-        choices=LOADS,
-        metavar="LOAD",
-        default=(QUIET, BUSY),
-        help=list_names(LOADS),
-    )
-    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
-    return parser.parse_args()
+            what = f"models that take {factor:g} times as long, quiet: measured"
+            limit = f"at least {100 * share:g} %"
+            yield expect_share(what, (case.is_suspected for case in slower), share, limit)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("suspicion", __doc__, tables, expectations)
+    program.choose("--models", model_names())
+    program.numbers("--cores", (1, 2), "core counts")
+    program.number("--runs", 15, "runs under each load")
+    program.choose("--loads", LOADS, (QUIET, BUSY))
+    sys.exit(program.run(measure))

@@ -1,56 +1,55 @@
-"""How many models pass by their plan although a value makes them slower, and how many should.
-
-    python benchmarks/traps.py                         all of it, an hour
-    python benchmarks/traps.py --parts traps           one of traps, search and retrained
-    python benchmarks/traps.py --only Resize Gather    these operators, or these real models
-    python benchmarks/traps.py --quick                 a twentieth of the traps and small models
-    python benchmarks/traps.py --folder f              keep what is found, and go on from it
+"""How many models pass by their plan although a value makes them slower.
 
 A trap is a pair of models that differ in the value of one operand (`trap_models.py`). The pair
 counts if a bare loop of onnxruntime, without any code of ours, shows the second model to be 5 %
 slower. It goes the way of a user: baselines of the first models are recorded, the second ones take
 their places, and `pytest --modelperf --modelperf-strict` checks them. A hole is a case that passes
 or that is settled without being timed.
-
-The search (`trap_search.py`) looks for holes in real models: it alters some constants of each kind,
-one at a time, and times the alterations that a plan settles. The third part trains real models
-again and counts those that are still settled.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
-import results
-from kept_rows import keep_row, read_rows
-from results import Expectation, Result, Start, conclude, markdown
-from trap_models import Trap, traps
-from trap_search import LARGE, NAMES, SLOWER, check_retrained, make_feeds, race, search, start
+import onnxruntime
+from commands import run_pytest
+from results import (
+    Expectation,
+    Program,
+    Result,
+    Rows,
+    expect_none,
+    grouped,
+    keep_row,
+    markdown,
+    read_rows,
+    say,
+)
+from trap_models import RECIPES, Trap, traps
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
 
 LEAST_TRAPS = 60
-LEAST_SETTLED = 0.98
-PARTS = ("traps", "search", "retrained")
-QUICK_MODELS = ("squeezenet", "lstm", "unet", "silero-vad")
+# How much slower the second model of a pair has to be.
+SLOWER = 1.05
 # How an unchanged plan or model settles a case.
 SETTLED = frozenset({"plan", "unchanged"})
 # So many traps share a run of pytest.
 _BATCH = 20
-_RACE_SECONDS = 0.3
-_LIMIT_S = 3600.0
-_ROOT = Path(__file__).resolve().parent.parent
+_RACE_SECONDS, _RACE_TURNS = 0.3, 5
+
+Feeds: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,71 +75,38 @@ class Sprung:
         return self.is_confirmed and passes
 
 
-def main() -> int:
-    options = _options()
-    begun = Start.now("traps")
-    with tempfile.TemporaryDirectory() as name:
-        folder = (options.folder or Path(name)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        models = [each for each in NAMES if _is_wanted(each, options)]
-        chosen = [each for each in traps() if _is_wanted(each.operator, options)]
-        if options.quick:
-            models, chosen = list(QUICK_MODELS), chosen[::20]
-        if "traps" in options.parts:
-            spring_all(chosen, folder)
-        if "search" in options.parts:
-            _keep_each("search", [each for each in models if each not in LARGE], search, folder)
-        if "retrained" in options.parts:
-            _keep_each("retrained", models, check_retrained, folder)
-        rows = {part: read_rows(folder, part) for part in PARTS}
-    is_complete = not options.quick and not options.only and tuple(options.parts) == PARTS
-    return conclude(begun.finish(rows, is_complete=is_complete), tables, expectations, options.json)
-
-
-def _is_wanted(name: str, options: argparse.Namespace) -> bool:
-    return not options.only or name in options.only
-
-
-def _keep_each(
-    part: str, names: Sequence[str], find: Callable[[str, Path], Any], folder: Path
-) -> None:
-    known = {row["model"] for row in read_rows(folder, part)}
-    for name in names:
-        if name not in known:
-            found = find(name, folder)
-            keep_row(folder, part, asdict(found))
-            print(found, file=sys.stderr)
-
-
-# -- traps
-
-
-def spring_all(chosen: Sequence[Trap], folder: Path) -> None:
+def measure(options: argparse.Namespace) -> Rows:
     """Record and check the traps that the folder lacks, some in each run of pytest."""
-    known = {row["name"] for row in read_rows(folder, "traps")}
-    left = iter([each for each in chosen if each.name not in known])
+    chosen = [trap for trap in traps() if trap.operator in options.only][:: options.every]
+    known = {row["name"] for row in read_rows(options.folder, "traps")}
+    left = iter([trap for trap in chosen if trap.name not in known])
     while batch := list(islice(left, _BATCH)):
         with tempfile.TemporaryDirectory() as place:
             for found in spring(batch, Path(place).resolve()):
-                keep_row(folder, "traps", asdict(found))
-                print(found, file=sys.stderr)
+                keep_row(options.folder, "traps", found)
+                say(found)
+    wanted = {trap.name for trap in chosen}
+    rows = read_rows(options.folder, "traps")
+    return {"traps": [row for row in rows if row["name"] in wanted]}
 
 
 def spring(batch: Sequence[Trap], project: Path) -> Iterator[Sprung]:
-    """The results of traps that share a project."""
-    names = [f"m{index:02}.onnx" for index in range(len(batch))]
-    (project / "pyproject.toml").write_text(settings_of(dict(zip(names, batch, strict=True))))
-    for slower in (False, True):
-        for name, trap in zip(names, batch, strict=True):
+    """The results of traps that share a project.
+
+    What a plan settles depends on no time, so the runs wait for no other measurement.
+    """
+    placed = {f"m{index:02}.onnx": trap for index, trap in enumerate(batch)}
+    (project / "pyproject.toml").write_text(settings_of(placed))
+    for slower, option in ((False, "--modelperf-update-baseline"), (True, "--modelperf-strict")):
+        for name, trap in placed.items():
             onnx.save(trap.model(slower=slower), project / name)
-        cases = run_pytest(
-            project, "--modelperf-strict" if slower else "--modelperf-update-baseline"
-        )
-    for name, trap in zip(names, batch, strict=True):
-        case = cases.get(name, {})
-        yield Sprung(
-            trap.name, trap.operator, round(confirm(trap), 3), case.get("verdict"), case.get("how")
-        )
+        ran = run_pytest(project, option, environment={LOCK_VARIABLE: str(project / ".measuring")})
+        if ran.code not in {0, 1} or not ran.cases:
+            raise RuntimeError(f"pytest ended with {ran.code}\n{ran.output}")
+    cases = {case["model"]["name"]: case for case in ran.cases}
+    for name, trap in placed.items():
+        case, ratio = cases.get(name, {}), round(confirm(trap), 3)
+        yield Sprung(trap.name, trap.operator, ratio, case.get("verdict"), case.get("how"))
 
 
 def settings_of(placed: Mapping[str, Trap]) -> str:
@@ -153,131 +119,91 @@ def settings_of(placed: Mapping[str, Trap]) -> str:
     return text
 
 
-def run_pytest(project: Path, option: str) -> dict[str, Mapping[str, Any]]:
-    """The cases of a run by the names of their models.
-
-    What a plan settles depends on no time, so the run waits for no other measurement.
-    """
-    report = project / "report.json"
-    report.unlink(missing_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "pytest_modelperf.plugin", "-q", "--modelperf",
-         f"--modelperf-json={report}", option],
-        cwd=project,
-        env=os.environ
-        | {"PYTHONPATH": str(_ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        | {LOCK_VARIABLE: str(project / ".measuring")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_LIMIT_S,
-    )  # fmt: skip
-    if done.returncode not in {0, 1} or not report.exists():
-        raise RuntimeError(f"pytest ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    cases = json.loads(report.read_text("utf-8"))["cases"]
-    return {case["model"]["name"]: case for case in cases}
-
-
 def confirm(trap: Trap) -> float:
-    """How many times as long the second model takes, by a loop of onnxruntime alone."""
-    before, after = (start(trap.model(slower=slower), trap.options) for slower in (False, True))
-    return race(before, after, make_feeds(before.session), _RACE_SECONDS)
+    """How many times as long the second model takes: the median of ratios of runs in turn.
+
+    The time is that which this thread spent on a processor, so other processes hardly disturb it.
+    """
+    before, after = (start(trap, slower=slower) for slower in (False, True))
+    feeds = make_feeds(before)
+    for session in (before, after):
+        session.run(None, feeds)
+    ratios: list[float] = []
+    end = time.monotonic() + _RACE_SECONDS
+    while len(ratios) < _RACE_TURNS or time.monotonic() < end:
+        first, second = (_run_ns(session, feeds) for session in (before, after))
+        ratios.append(second / first)
+    return median(ratios)
+
+
+def start(trap: Trap, *, slower: bool) -> onnxruntime.InferenceSession:
+    """A session of one thread."""
+    made = onnxruntime.SessionOptions()
+    made.intra_op_num_threads = 1
+    made.log_severity_level = 4
+    if trap.options.get("graph_optimization_level") == "none":
+        made.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    model = trap.model(slower=slower).SerializeToString()
+    return onnxruntime.InferenceSession(model, made, providers=["CPUExecutionProvider"])
+
+
+def make_feeds(session: onnxruntime.InferenceSession) -> Feeds:
+    """Random numbers; an open size is one."""
+    random = np.random.default_rng(0)
+    return {
+        each.name: random.random(
+            [size if isinstance(size, int) else 1 for size in each.shape], dtype=np.float32
+        )
+        for each in session.get_inputs()
+    }
+
+
+def _run_ns(session: onnxruntime.InferenceSession, feeds: Feeds) -> int:
+    begun = time.thread_time_ns()
+    session.run(None, feeds)
+    return max(time.thread_time_ns() - begun, 1)
 
 
 # -- what was found
 
 
-def sprung_of(result: Result) -> list[Sprung]:
-    return [Sprung(**row) for row in result.rows["traps"]]
-
-
 def tables(result: Result) -> dict[str, str]:
-    sprung = sprung_of(result)
-    operators: dict[str, list[Sprung]] = {}
-    for each in sprung:
-        operators.setdefault(each.operator, []).append(each)
+    sprung = result.read("traps", Sprung)
     by_operator = [
         (
             operator,
-            str(len(found)),
-            str(sum(each.is_confirmed for each in found)),
+            len(found),
+            sum(each.is_confirmed for each in found),
             f"{max(each.slower for each in found):.1f} times",
-            str(sum(each.is_hole for each in found)),
+            sum(each.is_hole for each in found),
         )
-        for operator, found in operators.items()
+        for operator, found in grouped(sprung, lambda each: each.operator).items()
     ]
-    holes = [
-        (each.name, f"{each.slower:.2f} times", str(each.verdict), str(each.how))
-        for each in sprung
-        if each.is_hole
-    ]
-    searched = [
-        (
-            row["model"],
-            *(str(row[name]) for name in ("constants", "altered", "settled")),
-            "; ".join(row["slower"]) or "-",
-        )
-        for row in result.rows["search"]
-    ]
-    opened = [(row["model"], row["reason"]) for row in result.rows["retrained"] if row["reason"]]
+    header = ("operator", "pairs", "confirmed", "slower by up to", "holes")
+    holes = [(e.name, f"{e.slower:.2f} times", e.verdict, e.how) for e in sprung if e.is_hole]
+    titles = ("pair", "slower", "verdict", "by")
     return {
-        "traps": markdown(
-            ("operator", "pairs", "confirmed", "slower by up to", "holes"), by_operator
-        ),
-        "traps holes": _table_or_none(("pair", "slower", "verdict", "by"), holes, "lrll"),
-        "traps search": markdown(
-            ("model", "constants", "alterations", "settled", "of these 5 % slower"),
-            searched,
-            "lrrrl",
-        ),
-        "traps retrained": _table_or_none(("not settled", "why"), opened, "ll"),
+        "traps": markdown(header, by_operator),
+        "traps holes": markdown(titles, holes, "lrll") if holes else "None.",
     }
 
 
-def _table_or_none(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    return markdown(header, rows, align) if rows else "None."
-
-
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    confirmed = [each for each in sprung_of(result) if each.is_confirmed]
-    holes = sum(each.is_hole for each in confirmed)
-    searched, retrained = result.rows["search"], result.rows["retrained"]
-    settled = sum(row["settled"] for row in searched)
-    slower = sum(len(row["slower"]) for row in searched)
-    kept = sum(row["reason"] is None for row in retrained)
+    sprung = result.read("traps", Sprung)
+    confirmed = [each for each in sprung if each.is_confirmed]
     return (
         Expectation(
-            "pairs that a bare loop confirms to be 5 % slower", f"at least {LEAST_TRAPS}",
-            f"{len(confirmed)} of {len(result.rows['traps'])}", len(confirmed) >= LEAST_TRAPS,
+            "pairs that a bare loop confirms to be 5 % slower",
+            f"at least {LEAST_TRAPS}",
+            f"{len(confirmed)} of {len(sprung)}",
+            len(confirmed) >= LEAST_TRAPS,
         ),
-        Expectation(
-            "of these, settled or passed", "none", f"{holes} of {len(confirmed)}",
-            not holes if confirmed else None,
-        ),
-        Expectation(
-            f"altered constants of {len(searched)} real models: settled, and 5 % slower", "none",
-            f"{slower} of {settled}", not slower if settled else None,
-        ),
-        Expectation(
-            "real models trained again: settled by their plan",
-            f"at least {100 * LEAST_SETTLED:g} %", f"{kept} of {len(retrained)}",
-            kept >= LEAST_SETTLED * len(retrained) if retrained else None,
-        ),
-    )  # fmt: skip
-
-
-def _options() -> argparse.Namespace:
-    parser = results.parser(__doc__)
-    parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS)
+        expect_none("of these, settled or passed", (each.is_hole for each in confirmed)),
     )
-    parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="traps of these operators, and these real models"
-    )
-    parser.add_argument("--quick", action="store_true", help="few traps, and small real models")
-    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("traps", __doc__, tables, expectations)
+    program.choose("--only", dict.fromkeys(recipe.operator for recipe in RECIPES))
+    program.number("--every", 1, "one trap in so many")
+    sys.exit(program.run(measure))

@@ -1,41 +1,37 @@
 """What an upgrade of ONNX Runtime does to one model, and how long it takes to find the release.
 
-    python benchmarks/upgrade.py [--max-seconds 20] [--versions 1.20.1,1.32.0]
-
 The model is a chain of depthwise and pointwise convolutions, which this program makes. Each version
 runs in an environment of its own as a duet with the first one. Then a bisect looks for the release
 since which the model is slower, among twelve releases, and `modelperf reduce` for the kernels that
-make it slower, whose `repro.py` runs on both releases. Environments are made where they are not
-kept yet, which needs a package index.
+make it slower, whose `repro.py` runs on both releases. Environments that are not kept yet
+are made, which needs a package index.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
-import results
-from onnx import TensorProto, helper, numpy_helper
-from reduce import MOST_SECONDS, Reduced, run_reduce
-from results import Expectation, Result, Start, conclude, markdown
+from commands import run_modelperf, run_process, with_sources
+from draft import Draft
+from results import Expectation, Program, Result, Rows, expect_most, markdown, percent
 
-from pytest_modelperf.bisect.records import Bisect, RangeKind, Version, VersionRange
+from pytest_modelperf.bisect.records import RangeKind, Version, VersionRange
 from pytest_modelperf.bisect.request import BisectRequest
 from pytest_modelperf.bisect.search import SearchRule
 from pytest_modelperf.comparing.by_running import Details
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
-from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
@@ -53,6 +49,9 @@ TOLERANCE = 0.01
 BISECT_SECONDS = 180
 KEPT_SECONDS = 0.1
 MOST_KERNELS = 3
+# Of a reduction: the tolerance of p50, and its limit.
+REDUCTION_TOLERANCE, MOST_SECONDS = 0.003, 60.0
+_RATIO = re.compile(r"ratio ([\d.]+)")
 _CHANNELS, _SIDE, _BLOCKS, _DEPTHWISE = 256, 14, 10, 3
 
 
@@ -70,10 +69,15 @@ class Upgrade:
     rounds: int
     found_seconds: float
 
+    @property
+    def interval_text(self) -> str:
+        low, high = (f"{100 * (bound - 1):+.1f}" for bound in (self.low, self.high))
+        return f"{low} … {high} %"
+
 
 @dataclass(frozen=True, slots=True)
 class Halving:
-    """A bisect: its answer, and how long it took, with the environments that it made and without.
+    """A bisect: its answer, and how long it took.
 
     `last_good` and `first_bad` are None if both ends are not shown to differ.
     """
@@ -84,41 +88,47 @@ class Halving:
     last_good: str | None
     first_bad: str | None
     seconds: float
-    environment_seconds: float
 
 
-def write_chain(path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """The result of a reduction.
+
+    `repro` is the ratio that the program of its folder prints. The figures are None if nothing was
+    written.
+    """
+
+    verdict: str
+    kernels: int | None
+    ratio: float | None
+    repro: float | None
+    seconds: float
+
+
+def measure(options: argparse.Namespace) -> Rows:
+    setup = Setup(policy=SamplingPolicy(max_seconds=options.max_seconds))
+    path = options.folder / "chain.onnx"
+    onnx.save(make_chain(), path)
+    halving = measure_bisect(str(path), options.bisected, setup)
+    reduced = measure_reduction(path, halving)
+    return {
+        "model": [{"first": options.versions[0]}],
+        "upgrades": list(measure_upgrades(str(path), options.versions, setup)),
+        "bisect": [halving],
+        "reduction": [] if reduced is None else [reduced],
+    }
+
+
+def make_chain() -> onnx.ModelProto:
     """Blocks of three depthwise 3x3 and one pointwise convolution at 1x256x14x14."""
-    rng = np.random.default_rng(0)
-    nodes, weights, previous = [], [], "x"
-    shapes = {"depthwise": (_CHANNELS, 1, 3, 3), "pointwise": (_CHANNELS, _CHANNELS, 1, 1)}
-    for place, name in enumerate([*["depthwise"] * _DEPTHWISE, "pointwise"] * _BLOCKS):
-        shape = shapes[name]
-        scale = np.sqrt(1.0 / np.prod(shape[1:]))
-        weight = (scale * rng.standard_normal(shape)).astype(np.float32)
-        made = f"{name}{place}"
-        weights.append(numpy_helper.from_array(weight, f"{made}_w"))
-        nodes.append(
-            helper.make_node(
-                "Conv",
-                [previous, f"{made}_w"],
-                [made],
-                made,
-                pads=[shape[2] // 2] * 4,
-                group=_CHANNELS // shape[1],
-            )
-        )
-        previous = made
-    sizes = [1, _CHANNELS, _SIDE, _SIDE]
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)],
-        [helper.make_tensor_value_info(previous, TensorProto.FLOAT, sizes)],
-        weights,
-    )
-    opsets = (helper.make_opsetid("", 17),)
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    draft, last = Draft(), "x"
+    shapes = [(_CHANNELS, 1, 3, 3)] * _DEPTHWISE + [(_CHANNELS, _CHANNELS, 1, 1)]
+    for shape in shapes * _BLOCKS:
+        _, inputs, width, _ = shape
+        weight = draft.drawn(*shape, scale=(inputs * width**2) ** -0.5)
+        pads, group = [width // 2] * 4, _CHANNELS // inputs
+        last = draft.add("Conv", last, weight, pads=pads, group=group)
+    return draft.model(last, [1, _CHANNELS, _SIDE, _SIDE])
 
 
 def measure_upgrades(model: str, versions: Sequence[str], setup: Setup) -> Iterator[Upgrade]:
@@ -159,17 +169,6 @@ def _compare(name: str, first: ModelRun, side: ModelRun, found_seconds: float) -
 
 
 def measure_bisect(model: str, versions: Sequence[str], setup: Setup) -> Halving:
-    spent = 0.0
-
-    def run_duet(duet: CompareRequest, watch: Watch) -> Comparison:
-        """Adds up the time that it takes to find or make the environments."""
-        nonlocal spent
-        begun = time.monotonic()
-        for each in (duet.before, duet.after):
-            make_environment(each.requirements)
-        spent += time.monotonic() - begun
-        return duet.run(Extensions(), watch)
-
     asked = BisectRequest(
         model=model,
         request=ProfileRequest(),
@@ -178,11 +177,7 @@ def measure_bisect(model: str, versions: Sequence[str], setup: Setup) -> Halving
         rule=SearchRule(tolerance=TOLERANCE),
         package=PACKAGE,
     )
-    found = asked.run(Extensions(), run_duet=run_duet)
-    return _halving(found, spent)
-
-
-def _halving(found: Bisect, environment_seconds: float) -> Halving:
+    found = asked.run(Extensions())
     pairs = [(each.last_good.name, each.first_bad.name) for each in found.search.regressions]
     last_good, first_bad = pairs[0] if pairs else (None, None)
     return Halving(
@@ -192,16 +187,32 @@ def _halving(found: Bisect, environment_seconds: float) -> Halving:
         last_good=last_good,
         first_bad=first_bad,
         seconds=found.seconds,
-        environment_seconds=environment_seconds,
     )
 
 
 def measure_reduction(model: Path, found: Halving) -> Reduced | None:
-    """The kernels that the bisected release made slower; None where it found none."""
+    """The kernels that the bisected release made slower; None if it found none."""
     if found.last_good is None or found.first_bad is None:
         return None
-    releases = f"{PACKAGE}=={found.last_good}", f"{PACKAGE}=={found.first_bad}"
-    return run_reduce("chain", "an upgrade", model, model, frozenset({"Conv"}), releases)
+    releases = [f"{PACKAGE}=={name}" for name in (found.last_good, found.first_bad)]
+    target = model.with_name("reduced")
+    shutil.rmtree(target, ignore_errors=True)
+    sides = zip("ab", releases, strict=True)
+    options = (
+        "--batch=1", f"--tolerance={REDUCTION_TOLERANCE:g}", f"--max-seconds={MOST_SECONDS:g}",
+        f"--output={target}", *(f"--requirement-{side}={release}" for side, release in sides),
+    )  # fmt: skip
+    ran = run_modelperf("reduce", model, model, options=options)
+    if ran.document is None:
+        raise RuntimeError(ran.output)
+    verdict, written = ran.document["verdict"], ran.document["written"]
+    if written is None:
+        return Reduced(verdict, None, None, None, ran.seconds)
+    older, newer = (str(make_environment([release]).python) for release in releases)
+    command = [newer, str(target / "repro.py"), older]
+    printed = run_process(command, target, environment=with_sources()).output
+    kernels, ratio = sum(written["kernels"].values()), written["figure"]["ratio"]
+    return Reduced(verdict, kernels, ratio, float(_RATIO.findall(printed)[-1]), ran.seconds)
 
 
 def _version(name: str) -> Version:
@@ -210,156 +221,73 @@ def _version(name: str) -> Version:
 
 def tables(result: Result) -> dict[str, str]:
     first = result.rows["model"][0]["first"]
-    lines = []
-    for row in result.rows["upgrades"]:
-        each = Upgrade(**row)
-        low, high = (f"{100 * (bound - 1):+.1f}" for bound in (each.low, each.high))
-        lines.append(
-            (
-                f"{first} → {each.version}",
-                f"{each.p50_ms:.3f} ms",
-                f"{100 * (each.ratio - 1):+.1f} %",
-                f"{low} … {high} %",
-                each.verdict,
-                str(each.rounds),
-            )
-        )
-    titles = ("onnxruntime", "p50", "change", "interval", "verdict", "rounds")
-    upgrades = (
-        f"{markdown(titles, lines, 'lrrrlr')}\n\n"
-        f"A chain of {_DEPTHWISE * _BLOCKS} depthwise and {_BLOCKS} pointwise convolutions on one "
-        f"core; {100 * TOLERANCE:g} % is allowed."
-    )
-    (row,) = result.rows["bisect"]
-    found = Halving(**row)
-    answer = "the ends are not shown to differ"
-    if found.first_bad is not None:
-        answer = f"slower since {found.first_bad}, not yet in {found.last_good}"
-    halving = markdown(
-        ("bisect", "answer", "steps", "time", "of which environments"),
-        [
-            (
-                f"{found.versions} releases",
-                answer,
-                str(found.steps),
-                f"{found.seconds:.0f} s",
-                f"{found.environment_seconds:.0f} s",
-            )
-        ],
-        "llrrr",
-    )
-    return {
-        "upgrade": upgrades,
-        "upgrade bisect": halving,
-        "upgrade reduction": _reduction_table(result),
-        "upgrade short": _sentence(result),
-    }
-
-
-def _reduction_table(result: Result) -> str:
     lines = [
         (
-            row["verdict"],
-            "" if row["kernels"] is None else str(row["kernels"]),
-            "" if row["ratio"] is None else f"{row['ratio']:.2f}",
-            "" if row["repro"] is None else f"{row['repro']:.2f}",
-            f"{row['seconds']:.0f} s",
+            f"{first} → {each.version}",
+            f"{each.p50_ms:.3f} ms",
+            percent(each.ratio),
+            each.interval_text,
+            each.verdict,
+            each.rounds,
         )
-        for row in result.rows["reduction"]
+        for each in result.read("upgrades", Upgrade)
     ]
-    titles = ("the whole", "kernels of both models", "ratio", "repro.py", "time")
-    return markdown(titles, lines, "lrrrr")
+    titles = ("onnxruntime", "p50", "change", "interval", "verdict", "rounds")
+    return {"upgrade": markdown(titles, lines, "lrrrlr"), "upgrade short": _sentence(result)}
 
 
 def _sentence(result: Result) -> str:
-    last, (row,) = Upgrade(**result.rows["upgrades"][-1]), result.rows["bisect"]
-    found = Halving(**row)
-    low, high = (f"{100 * (bound - 1):+.1f}" for bound in (last.low, last.high))
+    last, (found,) = result.read("upgrades", Upgrade)[-1], result.read("bisect", Halving)
     text = (
         f"From onnxruntime {result.rows['model'][0]['first']} to {last.version} a chain of "
-        f"convolutions takes {100 * (last.ratio - 1):+.1f} % ({low} … {high} %): {last.verdict}."
+        f"convolutions takes {percent(last.ratio)} ({last.interval_text}): {last.verdict}."
     )
     if found.first_bad is None:
         return text
     text = f"{text} `modelperf bisect` finds {found.first_bad} in {found.seconds:.0f} s."
-    reduced = next(iter(result.rows["reduction"]), None)
-    if reduced is None or reduced["ratio"] is None:
+    reduced = _reduced_in(result)
+    if reduced is None or reduced.kernels is None or reduced.ratio is None:
         return text
     return (
-        f"{text} `modelperf reduce` shows it with {reduced['kernels'] // 2} of the "
-        f"{(_DEPTHWISE + 1) * _BLOCKS} convolutions, which takes {reduced['ratio']:.2f} times as "
+        f"{text} `modelperf reduce` shows it with {reduced.kernels // 2} of the "
+        f"{(_DEPTHWISE + 1) * _BLOCKS} convolutions, which takes {reduced.ratio:.2f} times as "
         "long."
     )
 
 
+def _reduced_in(result: Result) -> Reduced | None:
+    return next(iter(result.read("reduction", Reduced)), None)
+
+
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    (row,) = result.rows["bisect"]
-    found = Halving(**row)
-    slowest = max(each["found_seconds"] for each in result.rows["upgrades"])
-    reduced = next(iter(result.rows["reduction"]), None)
+    (found,) = result.read("bisect", Halving)
+    slowest = max(each.found_seconds for each in result.read("upgrades", Upgrade))
+    reduced = _reduced_in(result)
+    small, slower, kernels, repro = None, None, "no release was found", ""
+    if reduced is not None:
+        count = (reduced.kernels or 0) // 2
+        kernels = f"{count} in {reduced.seconds:.0f} s"
+        small = 0 < count <= MOST_KERNELS and reduced.seconds <= MOST_SECONDS
+        slower = (reduced.repro or 0.0) > 1.0
+        repro = "" if reduced.repro is None else f"{reduced.repro:.2f}"
     return (
-        Expectation(
-            f"a bisect of {found.versions} releases",
-            f"at most {BISECT_SECONDS} s",
-            f"{found.seconds:.0f} s",
-            found.seconds <= BISECT_SECONDS,
-        ),
-        Expectation(
-            "an environment that is kept is found",
-            f"in at most {KEPT_SECONDS:g} s",
-            f"{slowest:.2f} s",
-            slowest <= KEPT_SECONDS,
-        ),
+        expect_most(f"a bisect of {found.versions} releases", found.seconds, BISECT_SECONDS),
+        expect_most("an environment that is kept is found", slowest, KEPT_SECONDS, digits=2),
         Expectation(
             "kernels of a model that still show the slowdown",
             f"at most {MOST_KERNELS}, in at most {MOST_SECONDS:g} s",
-            "no release was found"
-            if reduced is None
-            else f"{(reduced['kernels'] or 0) // 2} in {reduced['seconds']:.0f} s",
-            None if reduced is None else _is_small(reduced),
+            kernels,
+            small,
         ),
         Expectation(
-            "the program of the reduced model",
-            "calls the later release slower",
-            "" if reduced is None or reduced["repro"] is None else f"{reduced['repro']:.2f}",
-            None if reduced is None else (reduced["repro"] or 0.0) > 1.0,
+            "the program of the reduced model", "calls the later release slower", repro, slower
         ),
     )
 
 
-def _is_small(reduced: results.Row) -> bool:
-    kernels = reduced["kernels"]
-    is_soon: bool = reduced["seconds"] <= MOST_SECONDS
-    return kernels is not None and kernels <= 2 * MOST_KERNELS and is_soon
-
-
-def main() -> int:
-    parser = results.parser(__doc__)
-    parser.add_argument("--max-seconds", type=float, default=20.0, help="of the rounds of a duet")
-    parser.add_argument("--versions", default=",".join(VERSIONS), help="each against the first")
-    parser.add_argument("--bisected", default=",".join(BISECTED), help="the releases to bisect")
-    arguments = parser.parse_args()
-    seconds: float = arguments.max_seconds
-    versions: list[str] = arguments.versions.split(",")
-    bisected: list[str] = arguments.bisected.split(",")
-    if len(versions) < 2 or len(bisected) < 2:
-        parser.error("--versions and --bisected take two versions or more")
-    start = Start.now("upgrade")
-    setup = Setup(policy=SamplingPolicy(max_seconds=seconds))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "chain.onnx")
-        write_chain(path)
-        upgrades = [asdict(each) for each in measure_upgrades(str(path), versions, setup)]
-        halving = measure_bisect(str(path), bisected, setup)
-        reduced = measure_reduction(path, halving)
-    rows = {
-        "model": [{"first": versions[0]}],
-        "upgrades": upgrades,
-        "bisect": [asdict(halving)],
-        "reduction": [] if reduced is None else [asdict(reduced)],
-    }
-    return conclude(start.finish(rows), tables, expectations, arguments.json)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("upgrade", __doc__, tables, expectations)
+    program.number("--max-seconds", 20.0, "of the rounds of a duet")
+    program.parser.add_argument("--versions", nargs="+", default=VERSIONS, help="the first is old")
+    program.parser.add_argument("--bisected", nargs="+", default=BISECTED, help="from good to bad")
+    sys.exit(program.run(measure))

@@ -1,45 +1,46 @@
-"""How often verdicts are right, and how long they take, beside two other ways to judge.
-
-    python benchmarks/verdicts.py                       all of it, two hours
-    python benchmarks/verdicts.py --aa 25 --slower 12   fewer comparisons, some twenty minutes
-    python benchmarks/verdicts.py --cores 1 --quiet     one core count, without added noise
-    python benchmarks/verdicts.py --folder f --at-most 9    nine more each time, all of them shown
+"""How often verdicts are right, and how long they take, with two other ways to judge.
 
 A chain of 20 equal blocks is compared with another of 20 (other weights, the same work), one of 21
-and one of 22, so that the truth is known: no change, +5 %, +10 %. Under noise two processes keep
-40 % of each core busy. Beside the duet stand what people use: pytest-benchmark's own gate
+and one of 22, so the truth is known: no change, +5 %, +10 %. Under noise two processes keep
+40 % of each core busy. The duet is compared with what people use: pytest-benchmark's own gate
 (`--benchmark-compare-fail=median:3%`), run as it is, and a Mann-Whitney test on the samples of two
 processes, one of them stored before.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 import onnx
-import results
 import scipy
-from onnx import TensorProto, helper, numpy_helper
+from draft import Draft
+from loads import LOADS, QUIET, loaded
 from results import (
     Expectation,
+    Program,
     Result,
-    Start,
-    conclude,
+    Rows,
+    expect_most,
+    expect_share,
+    grouped,
+    keep_row,
+    left_of,
     markdown,
-    missing_packages,
+    median_of,
+    rate_text,
+    read_records,
+    read_rows,
+    say,
     short_conditions,
 )
 
@@ -55,10 +56,10 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 
-BLOCKS = {"A/A": 20, "+5 %": 21, "+10 %": 22}
-# What one decision may take at most.
+SAME = "A/A"
+BLOCKS = {SAME: 20, "+5 %": 21, "+10 %": 22}
+# The limit of one decision.
 MAX_SECONDS = 10.0
-BUSY_SHARE = 0.4
 VERDICTS = ("regressed", "passed", "improved", "inconclusive")
 DUET = "duet"
 PEER = "pytest-benchmark median:3%"
@@ -68,18 +69,6 @@ RANKS = "Mann-Whitney p<0.05"
 MAX_ALARMS = 0.01
 MIN_FOUND = 0.95
 USUAL_SECONDS = 2.0
-CONFIDENCE = 0.95
-
-_BUSY = """
-import os, sys, time
-os.sched_setaffinity(0, {int(sys.argv[1])})
-parent = os.getppid()
-while os.getppid() == parent:
-    end = time.monotonic() + 0.1 * float(sys.argv[2])
-    while time.monotonic() < end:
-        pass
-    time.sleep(0.1 * (1 - float(sys.argv[2])))
-"""
 
 _PEER_TEST = """
 import os
@@ -97,31 +86,37 @@ def test_model(benchmark):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What one comparison is made under: the truth, and the machine."""
+    """The conditions of one comparison: the truth, and the machine."""
 
     machine: str
     cores: int
     change: str
 
+    @property
+    def cores_text(self) -> str:
+        return "one core" if self.cores == 1 else f"{self.cores} cores"
+
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Setting):
     """What one way of judging said once, and how long that took."""
 
-    setting: Setting
     way: str
     answer: str
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Group(Setting):
     """What one way of judging said each time in one setting, and the seconds that each took."""
 
-    setting: Setting
     way: str
     answers: tuple[str, ...]
     seconds: tuple[float, ...]
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.machine, self.cores, self.change)
 
     @property
     def total(self) -> int:
@@ -131,39 +126,15 @@ class Group:
         return sum(answer in answers for answer in self.answers)
 
 
-def main() -> int:
-    parser = results.parser(__doc__)
-    parser.add_argument("--aa", type=int, default=100, help="comparisons without a change")
-    parser.add_argument("--slower", type=int, default=50, help="comparisons of each slowdown")
-    parser.add_argument("--cores", default="1,2")
-    parser.add_argument("--quiet", action="store_true", help="without added noise")
-    parser.add_argument("--no-peers", action="store_true", help="the duet alone")
-    parser.add_argument("--folder", type=Path, help="keep the answers here, and go on from them")
-    parser.add_argument("--at-most", type=int, help="stop after so many comparisons")
-    arguments = parser.parse_args()
-    peers = () if arguments.no_peers else ("pytest-benchmark",)
-    missing = missing_packages(peers)
-    if missing:
-        parser.error(missing)
-    counts = {"A/A": arguments.aa, "+5 %": arguments.slower, "+10 %": arguments.slower}
-    machines = ["quiet"] if arguments.quiet else ["quiet", "40 % taken"]
-    plan = plan_comparisons(machines, list(map(int, arguments.cores.split(","))), counts)
-    start = Start.now("verdicts")
-    with tempfile.TemporaryDirectory() as name:
-        folder = (arguments.folder or Path(name)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder, write_models(folder), has_peers=not arguments.no_peers)
-        answers = bench.run(plan, arguments.at_most)
-    left = len(plan) - sum(answer.way == DUET for answer in answers)
-    if left > 0:
-        print(f"{left} of {len(plan)} comparisons are still to be made", file=sys.stderr)
-    rows = {"answers": [group_to_row(group) for group in grouped(answers)]}
-    result = start.finish(rows, is_complete=left <= 0, peers=peers)
-    return conclude(result, tables, expectations, arguments.json)
+def measure(options: argparse.Namespace) -> Rows:
+    counts = {SAME: options.aa, "+5 %": options.slower, "+10 %": options.slower}
+    plan = plan_comparisons(LOADS[:1] if options.quiet else LOADS[:2], options.cores, counts)
+    bench = Bench(options.folder, write_models(options.folder), has_peers=not options.no_peers)
+    return {"answers": grouped_answers(bench.run(plan))}
 
 
 def plan_comparisons(
-    machines: Sequence[str], core_counts: Sequence[int], counts: dict[str, int]
+    machines: Sequence[str], core_counts: Sequence[int], counts: Mapping[str, int]
 ) -> list[Setting]:
     """Every comparison, the kinds of change in turn, so that all see the same hours."""
     return [
@@ -181,104 +152,68 @@ class Bench:
     """The folder of the models and of the answers so far."""
 
     folder: Path
-    models: dict[str, Path]
+    models: Mapping[str, Path]
     has_peers: bool
 
-    def run(self, plan: Sequence[Setting], at_most: int | None) -> list[Answer]:
+    def run(self, plan: Sequence[Setting]) -> list[Answer]:
         """The answers there are, those of earlier runs in this folder first."""
-        answers = self.read()
-        if answers:
-            print(f"goes on from {len(answers)} answers in {self.folder}", file=sys.stderr)
-        done = Counter(answer.setting for answer in answers if answer.way == DUET)
-        left = []
-        for setting in plan:
-            if done[setting]:
-                done[setting] -= 1
-            else:
-                left.append(setting)
-        for machine, settings in groupby(left[:at_most], lambda setting: setting.machine):
-            with noise(machine != "quiet"):
+        done = [
+            Setting(each.machine, each.cores, each.change)
+            for each in self.answers()
+            if each.way == DUET
+        ]
+        left = left_of(plan, done)
+        for machine, settings in groupby(left, lambda setting: setting.machine):
+            with loaded(machine):
                 for setting in settings:
-                    answers += self.keep(list(self.judge(setting)))
-                    made = sum(answer.way == DUET for answer in answers)
-                    if made % 10 == 0:
-                        print(f"{made} of {len(plan)} comparisons", file=sys.stderr)
-        return answers
+                    for answer in list(self.judge(setting)):
+                        keep_row(self.folder, "answers", answer)
+            say(f"{machine}: done")
+        return self.answers()
+
+    def answers(self) -> list[Answer]:
+        return read_records(read_rows(self.folder, "answers"), Answer)
 
     def judge(self, setting: Setting) -> Iterator[Answer]:
         before, after, cores = self.models["before"], self.models[setting.change], setting.cores
+
+        def answer(way: str, verdict: str) -> Answer:
+            return Answer(**asdict(setting), way=way, answer=verdict, seconds=_since(started))
+
         started = time.monotonic()
         verdict = decide(before, after, cores)
-        yield Answer(setting, DUET, verdict.value, time.monotonic() - started)
-        if not self.has_peers:
-            return
-        place = self.folder / f"{setting.machine.replace(' ', '')}-{cores}"
-        stored = place / "stored.json"
-        if not stored.exists():
-            place.mkdir(exist_ok=True)
-            run_peer(before, place, cores, is_first=True)
-            stored.write_text(json.dumps(list(samples_of(before, cores))))
-        started = time.monotonic()
-        has_failed = run_peer(after, place, cores, is_first=False)
-        answer = "regressed" if has_failed else "passed"
-        yield Answer(setting, PEER, answer, time.monotonic() - started)
-        started = time.monotonic()
-        now = samples_of(after, cores)
-        earlier = json.loads(stored.read_text())
-        is_slower = scipy.stats.mannwhitneyu(now, earlier, alternative="greater").pvalue < 0.05
-        answer = "regressed" if is_slower else "passed"
-        yield Answer(setting, RANKS, answer, time.monotonic() - started)
-
-    def keep(self, answers: list[Answer]) -> list[Answer]:
-        with (self.folder / "answers.jsonl").open("a") as file:
-            file.writelines(json.dumps(asdict(answer)) + "\n" for answer in answers)
-        return answers
-
-    def read(self) -> list[Answer]:
-        path = self.folder / "answers.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [Answer(Setting(**read.pop("setting")), **read) for read in map(json.loads, lines)]
+        yield answer(DUET, verdict.value)
+        if self.has_peers:
+            place = self.folder / f"{setting.machine.replace(' ', '')}-{cores}"
+            stored = place / "stored.json"
+            if not stored.exists():
+                place.mkdir(exist_ok=True)
+                run_peer(before, place, cores, is_first=True)
+                stored.write_text(json.dumps(list(samples_of(before, cores))))
+            started = time.monotonic()
+            has_failed = run_peer(after, place, cores, is_first=False)
+            yield answer(PEER, "regressed" if has_failed else "passed")
+            started = time.monotonic()
+            now, earlier = samples_of(after, cores), json.loads(stored.read_text())
+            is_slower = scipy.stats.mannwhitneyu(now, earlier, alternative="greater").pvalue < 0.05
+            yield answer(RANKS, "regressed" if is_slower else "passed")
 
 
-def grouped(answers: Iterable[Answer]) -> list[Group]:
-    """The answers of each setting and way of judging, in the order in which these came up."""
-    groups: dict[tuple[Setting, str], list[Answer]] = {}
-    for answer in answers:
-        groups.setdefault((answer.setting, answer.way), []).append(answer)
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
+
+
+def grouped_answers(answers: Sequence[Answer]) -> list[Group]:
+    """The answers of each setting and way of judging."""
+    groups = grouped(answers, lambda each: (each.machine, each.cores, each.change, each.way))
     return [
-        Group(
-            setting,
-            way,
-            tuple(answer.answer for answer in given),
-            tuple(round(answer.seconds, 3) for answer in given),
-        )
-        for (setting, way), given in groups.items()
-    ]
-
-
-def group_to_row(group: Group) -> dict[str, object]:
-    return {
-        **asdict(group.setting),
-        "way": group.way,
-        "answers": group.answers,
-        "seconds": group.seconds,
-    }
-
-
-def groups_of(result: Result) -> list[Group]:
-    return [
-        Group(
-            Setting(row["machine"], row["cores"], row["change"]),
-            row["way"],
-            tuple(row["answers"]),
-            tuple(row["seconds"]),
-        )
-        for row in result.rows["answers"]
+        Group(*key, tuple(each.answer for each in given), tuple(each.seconds for each in given))
+        for key, given in groups.items()
     ]
 
 
 def tables(result: Result) -> dict[str, str]:
-    groups = groups_of(result)
+    groups = result.read("answers", Group)
     return {
         "verdicts": full_table(groups),
         "verdicts short": f"{short_table(groups)}\n\n{totals(groups)}",
@@ -293,12 +228,10 @@ def full_table(groups: Sequence[Group]) -> str:
     """A line for every setting and way of judging."""
     rows = []
     for group in groups:
-        setting = group.setting
         counts = [group.count(verdict) for verdict in VERDICTS]
         rates = [f"{count} of {group.total}" if count else "-" for count in counts]
-        took = f"{statistics.median(group.seconds):.1f}"
-        named = (setting.machine, str(setting.cores), group.way, setting.change)
-        rows.append((*named, *rates, took))
+        named = (group.machine, group.cores, group.way, group.change)
+        rows.append((*named, *rates, median_of(group.seconds)))
     header = ("machine", "cores", "judged by", "change", *VERDICTS, "median s")
     return markdown(header, rows, "lrll" + "r" * (len(VERDICTS) + 1))
 
@@ -311,11 +244,11 @@ def short_table(groups: Sequence[Group]) -> str:
         ours = found[setting, DUET]
         rows.append(
             (
-                "as it is" if setting.machine == "quiet" else setting.machine,
-                str(setting.cores),
-                "no change" if setting.change == "A/A" else setting.change,
+                "as it is" if setting.machine == QUIET else setting.machine,
+                setting.cores,
+                "no change" if setting.change == SAME else setting.change,
                 outcome(ours),
-                f"{statistics.median(ours.seconds):.1f} s",
+                f"{median_of(ours.seconds)} s",
                 *(outcome(found.get((setting, way))) for way in (PEER, RANKS)),
             )
         )
@@ -331,7 +264,7 @@ def glance_table(groups: Sequence[Group]) -> str:
     ways = (DUET, PEER, RANKS)
     same = [of_way(groups, way, is_same=True) for way in ways]
     slower = [of_way(groups, way, is_same=False) for way in ways]
-    changes = dict.fromkeys(group.setting.change.lstrip("+") for group in slower[0])
+    changes = dict.fromkeys(group.change.lstrip("+") for group in slower[0])
     every = [[*some, *others] for some, others in zip(same, slower, strict=True)]
     rows = [
         (title, *(_share(some, verdicts) for some in among))
@@ -353,7 +286,7 @@ def outcome(group: Group | None) -> str:
     """Alarms where nothing has changed, else what was found, and what was left open."""
     if group is None:
         return "-"
-    noun = "alarms" if group.setting.change == "A/A" else "found"
+    noun = "alarms" if group.change == SAME else "found"
     is_open = group.count("inconclusive")
     said = f"{group.count('regressed')} of {group.total} {noun}"
     return f"{said}, {is_open} inconclusive" if is_open else said
@@ -363,11 +296,10 @@ def totals(groups: Sequence[Group]) -> str:
     """What a reader would add up."""
     same, slower = of_way(groups, DUET, is_same=True), of_way(groups, DUET, is_same=False)
     alarms = count(same, "regressed")
-    most = 100 * highest_rate(alarms, total(same))
     text = (
         f"Of {total(same)} comparisons of a model with its like {alarms} raised an alarm, which "
-        f"shows the rate of false alarms to be at most {most:.2g} % ({100 * CONFIDENCE:g} % "
-        f"confidence). Of {total(slower)} slower models "
+        f"shows the rate of false alarms to be {rate_text(alarms, total(same))}. "
+        f"Of {total(slower)} slower models "
         f"{count(slower, 'regressed')} were found, {count(slower, 'inconclusive')} called "
         f"inconclusive and {count(slower, 'passed', 'improved')} passed."
     )
@@ -383,52 +315,33 @@ def totals(groups: Sequence[Group]) -> str:
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
     """Of the duet. Under noise it may leave a question open, but not answer it wrongly."""
-    groups = groups_of(result)
+    groups = result.read("answers", Group)
     same, slower = of_way(groups, DUET, is_same=True), of_way(groups, DUET, is_same=False)
-    wrong = [
+    found = []
+    for what, among, answers in (
         ("no change, called slower or faster", same, ("regressed", "improved")),
         ("slower, called not slower", slower, ("passed", "improved")),
-    ]
-    found = [
-        Expectation(
-            what,
-            f"at most {100 * MAX_ALARMS:g} %",
-            f"{count(among, *answers)} of {total(among)}",
-            count(among, *answers) <= MAX_ALARMS * total(among),
-        )
-        for what, among, answers in wrong
-        if among
-    ]
+    ):
+        wrong, tries = count(among, *answers), total(among)
+        if among:
+            limit = f"at most {100 * MAX_ALARMS:g} %"
+            said = f"{wrong} of {tries}"
+            found.append(Expectation(what, limit, said, wrong <= MAX_ALARMS * tries))
     for group in slower:
-        if group.setting.machine == "quiet":
-            share = group.count("regressed")
-            found.append(
-                Expectation(
-                    f"{group.setting.change} on {cores_of(group)}, machine as it is: found",
-                    f"at least {100 * MIN_FOUND:g} %",
-                    f"{share} of {group.total}",
-                    share >= MIN_FOUND * group.total,
-                )
-            )
+        if group.machine == QUIET:
+            what = f"{group.change} on {group.cores_text}, machine as it is: found"
+            is_found = (answer == "regressed" for answer in group.answers)
+            found.append(expect_share(what, is_found, MIN_FOUND))
     for group in (*same, *slower):
-        if group.setting.machine == "quiet":
-            took = statistics.median(group.seconds)
-            found.append(
-                Expectation(
-                    f"{group.setting.change} on {cores_of(group)}, machine as it is: median",
-                    f"at most {USUAL_SECONDS:g} s",
-                    f"{took:.1f} s",
-                    took <= USUAL_SECONDS,
-                )
-            )
+        if group.machine == QUIET:
+            what = f"{group.change} on {group.cores_text}, machine as it is: median"
+            found.append(expect_most(what, statistics.median(group.seconds), USUAL_SECONDS))
     return tuple(found)
 
 
 def of_way(groups: Iterable[Group], way: str, *, is_same: bool) -> list[Group]:
     """Those of one way of judging where nothing has changed, or where something has."""
-    return [
-        group for group in groups if group.way == way and (group.setting.change == "A/A") == is_same
-    ]
+    return [each for each in groups if each.way == way and (each.change == SAME) == is_same]
 
 
 def count(groups: Iterable[Group], *answers: str) -> int:
@@ -437,20 +350,6 @@ def count(groups: Iterable[Group], *answers: str) -> int:
 
 def total(groups: Iterable[Group]) -> int:
     return sum(group.total for group in groups)
-
-
-def highest_rate(hits: int, tries: int) -> float:
-    """The upper bound of Clopper and Pearson for a rate that came up so often."""
-    if not tries:
-        return 1.0
-    found = scipy.stats.binomtest(hits, tries, alternative="less").proportion_ci(
-        CONFIDENCE, method="exact"
-    )
-    return float(found.high)
-
-
-def cores_of(group: Group) -> str:
-    return "one core" if group.setting.cores == 1 else f"{group.setting.cores} cores"
 
 
 def decide(before: Path, after: Path, cores: int) -> Verdict:
@@ -484,14 +383,9 @@ def run_peer(model: Path, folder: Path, cores: int, *, is_first: bool) -> bool:
     (folder / "test_peer.py").write_text(_PEER_TEST)
     # Of its own, so that no settings of a folder above are found.
     (folder / "pytest.ini").write_text("[pytest]\n")
-    action = (
-        ["--benchmark-save=base"]
-        if is_first
-        else [
-            "--benchmark-compare=0001",
-            "--benchmark-compare-fail=median:3%",
-        ]
-    )
+    action = ["--benchmark-compare=0001", "--benchmark-compare-fail=median:3%"]
+    if is_first:
+        action = ["--benchmark-save=base"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_peer.py", *action],
         cwd=folder,
@@ -505,25 +399,9 @@ def run_peer(model: Path, folder: Path, cores: int, *, is_first: bool) -> bool:
     return done.returncode != 0
 
 
-@contextmanager
-def noise(is_on: bool) -> Iterator[None]:  # noqa: FBT001  # on or off
-    """Two neighbours that each keep a part of one core busy."""
-    neighbours = []
-    if is_on:
-        for core in sorted(os.sched_getaffinity(0))[:2]:
-            command = [sys.executable, "-c", _BUSY, str(core), str(BUSY_SHARE)]
-            neighbours.append(subprocess.Popen(command))
-    try:
-        yield
-    finally:
-        for neighbour in neighbours:
-            neighbour.kill()
-            neighbour.wait()
-
-
 def write_models(folder: Path) -> dict[str, Path]:
     """The chain before, and one for each change."""
-    models = {"before": chain(BLOCKS["A/A"], 0)}
+    models = {"before": chain(BLOCKS[SAME], 0)}
     models |= {change: chain(blocks, 1) for change, blocks in BLOCKS.items()}
     paths = {}
     for number, (name, model) in enumerate(models.items()):
@@ -535,27 +413,19 @@ def write_models(folder: Path) -> dict[str, Path]:
 
 def chain(blocks: int, seed: int) -> onnx.ModelProto:
     """So many times a convolution and a Relu, each with weights of its own."""
-    random = np.random.RandomState(seed)
-    nodes, weights, last = [], [], "x"
+    draft, last = Draft(seed), "x"
     for index in range(blocks):
-        values = (random.standard_normal((64, 64, 3, 3)) / 24).astype(np.float32)
-        weights.append(numpy_helper.from_array(values, f"w{index}"))
-        name = f"conv{index}"
-        nodes += [
-            helper.make_node("Conv", [last, f"w{index}"], [f"c{index}"], name, pads=[1, 1, 1, 1]),
-            helper.make_node("Relu", [f"c{index}"], [f"r{index}"], f"relu{index}"),
-        ]
-        last = f"r{index}"
-    shape = [1, 64, 14, 14]
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, shape)],
-        weights,
-    )
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+        weight = draft.drawn(64, 64, 3, 3, scale=1 / 24)
+        made = draft.add("Conv", last, weight, name=f"conv{index}", pads=[1, 1, 1, 1])
+        last = draft.add("Relu", made, name=f"relu{index}")
+    return draft.model(last, [1, 64, 14, 14])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("verdicts", __doc__, tables, expectations, peers=("pytest-benchmark",))
+    program.number("--aa", 100, "comparisons without a change")
+    program.number("--slower", 50, "comparisons of each slowdown")
+    program.numbers("--cores", (1, 2), "core counts")
+    program.flag("--quiet", "without added noise")
+    program.flag("--no-peers", "the duet alone")
+    sys.exit(program.run(measure))

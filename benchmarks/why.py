@@ -1,19 +1,13 @@
 """How right the reasons of a comparison are, and how steady the times of layers.
 
-    python benchmarks/why.py                                 all of it, some two hours
-    python benchmarks/why.py --models lstm yolo              these models alone
-    python benchmarks/why.py --changes "a wider kernel"      this change alone
-    python benchmarks/why.py --loads quiet                   without busy processes beside it
-    python benchmarks/why.py --folder f                      keep what is found, and go on from it
-
 Models and changes are those of parts.py. `modelperf compare` compares a model with the changed
-one, in both directions, on a quiet machine and beside processes that keep both cores busy. What was
+one, in both directions, on a quiet machine and with processes that keep both cores busy. What was
 changed is known by construction: the operators that were added, removed or widened. The first
 reason has to name one of them. Where the parts that changed were measured, no other reason may have
 a figure, and the figures have to sum to the difference that was judged, within its interval.
 
-Then `modelperf profile` profiles each model, quiet and beside busy processes: the times of its
-larger layers have to agree. At last `modelperf whatif --quantize int8-dynamic` is held against a
+Then `modelperf profile` profiles each model, quiet and with busy processes: the times of its
+larger layers have to agree. At last `modelperf whatif --quantize int8-dynamic` is compared with a
 profile that ONNX Runtime alone writes of the quantized model.
 """
 
@@ -21,14 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,13 +28,28 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-import results
 from changes import CHANGES
-from kept_rows import keep_row, read_rows
+from commands import run_modelperf
+from loads import BUSY, QUIET, loaded
 from onnx import ModelProto
-from parts import MODELS, Bench, loaded
-from parts_results import BUSY, PARTS, QUIET
-from results import Expectation, Result, Start, conclude, list_names, markdown
+from parts import MODELS, Bench
+from parts_results import PARTS
+from results import (
+    Expectation,
+    Program,
+    Result,
+    Row,
+    Rows,
+    count_of,
+    expect_none,
+    expect_share,
+    grouped,
+    keep_row,
+    markdown,
+    read_records,
+    read_rows,
+    say,
+)
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.whatif.quantizing import quantize
@@ -56,7 +63,6 @@ MIN_SUMS, MIN_AGREEING = 0.95, 0.95
 _KINDS = ("comparisons", "layers", "quantized")
 _PROFILED_RUNS = 60
 _QUANTIZING_S = 300.0
-_ROOT = Path(__file__).resolve().parent.parent
 _FIGURE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, (?:measured in place|by the whole model)")
 _NOISE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, within the noise")
 # A figure of a profiled layer.
@@ -79,7 +85,7 @@ class Told:
 
     `is_first` says whether the first reason names what was changed; `is_sum` whether the figures of
     all reasons sum to the judged difference, and `foreign` counts figures of what did not change.
-    Both are None and 0 where parts did not decide.
+    They are None and 0 if parts did not decide.
     """
 
     how: str
@@ -89,22 +95,17 @@ class Told:
     foreign: int
 
 
-def main() -> int:
-    options = _options()
-    start = Start.now("why")
-    with tempfile.TemporaryDirectory() as name:
-        folder = (options.folder or Path(name)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder, 0.0, MAX_SECONDS)
-        for load in options.loads:
-            with loaded(load):
-                for model in options.models:
-                    compare_all(bench, load, model, options.changes)
-                    profile_once(bench, load, model)
-                    if load == QUIET:
-                        quantize_once(bench, model)
-        rows = {kind: asked_for(folder, kind, options) for kind in _KINDS}
-    return conclude(start.finish(rows), tables, expectations, options.json)
+def measure(options: argparse.Namespace) -> Rows:
+    bench = Bench(options.folder)
+    for load in options.loads:
+        with loaded(load):
+            for model in options.models:
+                compare_all(bench, load, model, options.changes)
+                profile_once(bench, load, model)
+                if load == QUIET:
+                    quantize_once(bench, model)
+            say(f"{load}: done")
+    return {kind: asked_for(options.folder, kind, options) for kind in _KINDS}
 
 
 def asked_for(folder: Path, kind: str, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -120,22 +121,18 @@ def asked_for(folder: Path, kind: str, options: argparse.Namespace) -> list[dict
 
 def compare_all(bench: Bench, load: str, model: str, changes: Sequence[str]) -> None:
     """Compares a model with each changed one, in both directions, unless that is stored."""
-    known = {_setting_of(row) for row in read_rows(bench.folder, "comparisons")}
+    known = set(read_records(read_rows(bench.folder, "comparisons"), Setting))
     for change in changes:
         both = [Setting(load, model, change), Setting(load, model, change, is_undone=True)]
         left = [setting for setting in both if setting not in known]
-        if not left:
-            continue
-        with bench.sides(model, change, None) as sides:
+        with bench.sides(model, change) as sides:
             if sides is None:
                 continue
             words = words_of_change(*map(onnx.load, sides))
             for setting in left:
                 before, after = reversed(sides) if setting.is_undone else sides
-                case = _run("compare", before, after)
-                told = read_reasons(case, words)
+                told = read_reasons(_run("compare", before, after), words)
                 keep_row(bench.folder, "comparisons", {**asdict(setting), **asdict(told)})
-    print(f"{load}, {model}: compared", file=sys.stderr)
 
 
 def profile_once(bench: Bench, load: str, model: str) -> None:
@@ -164,7 +161,7 @@ def quantize_once(bench: Bench, model: str) -> None:
             quantize(path, variant, "dynamic", [], _QUANTIZING_S)
         except ModelError as error:
             # A model of integers has nothing left to quantize.
-            print(f"{model}: {error}", file=sys.stderr)
+            say(f"{model}: {error}")
             return
         case = _run("whatif", path, options=("--quantize=int8-dynamic",))
         own = kernel_times(variant, Path(place))
@@ -214,26 +211,10 @@ def make_feeds(session: ort.InferenceSession) -> dict[str, Any]:
     }
 
 
-def _run(command: str, *models: Path, options: Sequence[str] = ()) -> Mapping[str, Any]:
+def _run(command: str, *models: Path, options: Sequence[str] = ()) -> Row:
     """The only case of a command on one core."""
-    told = models[0].with_name("told.json")
-    told.unlink(missing_ok=True)
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "pytest_modelperf", command, *map(str, models), "--batch=1",
-            "--cores=1", f"--max-seconds={MAX_SECONDS:g}", f"--json={told}", *options,
-        ],
-        env=os.environ | {"PYTHONPATH": str(_ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    if not told.exists():
-        raise RuntimeError(done.stderr)
-    document = json.loads(told.read_text(encoding="utf-8"))
-    (case,) = document["cases"]
-    found: Mapping[str, Any] = case
-    return found
+    given = ("--batch=1", "--cores=1", f"--max-seconds={MAX_SECONDS:g}", *options)
+    return run_modelperf(command, *models, options=given).case()
 
 
 def words_of_change(before: ModelProto, after: ModelProto) -> frozenset[str]:
@@ -279,16 +260,16 @@ def read_reasons(case: Mapping[str, Any], words: frozenset[str]) -> Told:
 
 def tables(result: Result) -> Mapping[str, str]:
     lines = []
-    for load, rows in _by_load(result):
+    for load, rows in grouped(result.rows["comparisons"], lambda row: str(row["load"])).items():
         judged = [row for row in rows if row["how"] == PARTS]
         lines.append(
             (
                 load,
-                str(len(rows)),
-                f"{sum(row['is_first'] for row in rows)} of {len(rows)}",
-                str(len(judged)),
-                f"{sum(bool(row['is_sum']) for row in judged)} of {len(judged)}",
-                str(sum(row["foreign"] for row in rows)),
+                len(rows),
+                count_of(row["is_first"] for row in rows),
+                len(judged),
+                count_of(bool(row["is_sum"]) for row in judged),
+                sum(row["foreign"] for row in rows),
             )
         )
     header = (
@@ -296,73 +277,52 @@ def tables(result: Result) -> Mapping[str, str]:
         "reasons sum to the difference", "figures of what did not change",
     )  # fmt: skip
     missed = [
-        (row["load"], row["model"], row["change"], _direction(row), row["how"], row["reason"])
+        [str(row[name]) for name in ("load", "model", "change", "is_undone", "how", "reason")]
         for row in result.rows["comparisons"]
         if not row["is_first"]
     ]
-    header_of_missed = ("machine", "model", "change", "", "by", "first reason")
-    wrong = markdown(header_of_missed, missed, "llllll") if missed else "Nothing."
+    titles = ("machine", "model", "change", "undone", "by", "first reason")
+    quiet_and_busy, quantized = _layer_pairs(result), _quantized_pairs(result)
     layers = [
-        (model, str(len(pairs)), f"{sum(_agrees(*pair) for pair in pairs)} of {len(pairs)}")
-        for model, pairs in _layer_pairs(result).items()
+        (model, _agreeing(quiet_and_busy.get(model, ())), _agreeing(quantized.get(model, ())))
+        for model in dict.fromkeys((*quiet_and_busy, *quantized))
     ]
-    shown = markdown(("model", "layers", "agree"), layers)
-    quantized = [
-        (model, str(len(pairs)), f"{sum(_agrees(*pair) for pair in pairs)} of {len(pairs)}")
-        for model, pairs in _quantized_pairs(result).items()
-    ]
-    held = markdown(("model", "layers", "agree"), quantized) if quantized else "Not measured."
     return {
         "why": markdown(header, lines),
-        "why missed": wrong,
-        "why layers": shown,
-        "why quantized": held,
+        "why missed": markdown(titles, missed, "llllll") if missed else "Nothing.",
+        "why layers": markdown(("model", "busy as quiet", "quantized as the engine"), layers),
     }
 
 
 def expectations(result: Result) -> Sequence[Expectation]:
     rows = result.rows["comparisons"]
     judged = [row for row in rows if row["how"] == PARTS]
-    pairs = [pair for own in _layer_pairs(result).values() for pair in own]
-    first, sums, agreeing = (
-        sum(row["is_first"] for row in rows),
-        sum(bool(row["is_sum"]) for row in judged),
-        sum(_agrees(*pair) for pair in pairs),
+    agreeing, forms = (
+        [_agrees(*pair) for own in pairs.values() for pair in own]
+        for pairs in (_layer_pairs(result), _quantized_pairs(result))
     )
-    foreign = sum(row["foreign"] for row in rows)
-    forms = [pair for own in _quantized_pairs(result).values() for pair in own]
-    held = sum(_agrees(*pair) for pair in forms)
+    within = f"within {100 * MOST_APART:g} %"
     return (
-        Expectation(
-            "first reason names what was changed", "all", f"{first} of {len(rows)}",
-            first == len(rows) if rows else None,
+        expect_share("first reason names what was changed", (row["is_first"] for row in rows)),
+        expect_none(
+            "reasons name a kernel that did not change", (bool(row["foreign"]) for row in rows)
         ),
-        Expectation(
-            "reasons name a kernel that did not change", "none", f"{foreign} of {len(rows)}",
-            not foreign if rows else None,
+        expect_share(
+            "figures of reasons sum to the judged difference",
+            (bool(row["is_sum"]) for row in judged),
+            MIN_SUMS,
         ),
-        Expectation(
-            "figures of reasons sum to the judged difference", f"at least {100 * MIN_SUMS:g} %",
-            f"{sums} of {len(judged)}", sums >= MIN_SUMS * len(judged) if judged else None,
+        expect_share(
+            f"layers above {100 * LEAST_SHARE:g} % take the same {within}, busy and quiet",
+            agreeing,
+            MIN_AGREEING,
         ),
-        Expectation(
-            f"layers above {100 * LEAST_SHARE:g} % take the same within {100 * MOST_APART:g} %, "
-            "busy and quiet", f"at least {100 * MIN_AGREEING:g} %", f"{agreeing} of {len(pairs)}",
-            agreeing >= MIN_AGREEING * len(pairs) if pairs else None,
-        ),
-        Expectation(
+        expect_share(
             f"quantized layers above {100 * LEAST_SHARE:g} % take what the engine's own profile "
-            f"says, within {100 * MOST_APART:g} %", "all", f"{held} of {len(forms)}",
-            held == len(forms) if forms else None,
+            f"says, {within}",
+            forms,
         ),
-    )  # fmt: skip
-
-
-def _by_load(result: Result) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    for load in LOADS:
-        rows = [row for row in result.rows["comparisons"] if row["load"] == load]
-        if rows:
-            yield load, rows
+    )
 
 
 def _layer_pairs(result: Result) -> dict[str, list[tuple[float, float]]]:
@@ -395,29 +355,13 @@ def _agrees(quiet: float, busy: float) -> bool:
     return abs(busy / quiet - 1) <= MOST_APART
 
 
-def _direction(row: Mapping[str, Any]) -> str:
-    return "undone" if row["is_undone"] else ""
-
-
-def _setting_of(row: Mapping[str, Any]) -> Setting:
-    return Setting(row["load"], row["model"], row["change"], row["is_undone"])
-
-
-def _options() -> argparse.Namespace:
-    parser = results.parser(__doc__)
-    parser.add_argument(
-        "--models", nargs="+", default=MODELS, metavar="NAME", help=list_names(MODELS)
-    )
-    parser.add_argument(
-        "--changes", nargs="+", default=tuple(CHANGES), choices=tuple(CHANGES), metavar="CHANGE",
-        help=list_names(tuple(CHANGES)),
-    )  # fmt: skip
-    parser.add_argument(
-        "--loads", nargs="+", default=LOADS, choices=LOADS, metavar="LOAD", help=list_names(LOADS)
-    )
-    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
-    return parser.parse_args()
+def _agreeing(pairs: Sequence[tuple[float, float]]) -> str:
+    return count_of(_agrees(*pair) for pair in pairs)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("why", __doc__, tables, expectations)
+    program.choose("--models", MODELS)
+    program.choose("--changes", CHANGES)
+    program.choose("--loads", LOADS)
+    sys.exit(program.run(measure))

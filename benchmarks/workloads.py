@@ -1,10 +1,5 @@
 """How right verdicts on workloads are: alarms of unchanged models, and slower members named.
 
-    python benchmarks/workloads.py                    100 unchanged and 60 slower, some 30 minutes
-    python benchmarks/workloads.py --slower 20        fewer with a slower member
-    python benchmarks/workloads.py --quick            two of each, less than a minute
-    python benchmarks/workloads.py --folder f         keep what is found, and go on from it
-
 Encoders and convolutions run on workloads of two to six sizes, equally often or very unequally. An
 unchanged model is compared with itself with other weights. Each model has a product that works on
 what the largest input has beyond the second largest. In a slower one this product is wider, so only
@@ -21,17 +16,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-import results
-from kept_rows import keep_row, read_rows
-from onnx import ModelProto, TensorProto, helper, numpy_helper
-from results import Expectation, Result, Start, conclude, markdown
+from draft import Array, Draft, Shape
+from onnx import ModelProto
+from results import (
+    Expectation,
+    Program,
+    Result,
+    Rows,
+    count_of,
+    expect_none,
+    expect_share,
+    grouped,
+    keep_row,
+    markdown,
+    median_of,
+    read_records,
+    read_rows,
+)
 
 from pytest_modelperf import api
 from pytest_modelperf.comparing.records import MEMBER, CaseComparison, Verdict
@@ -103,24 +110,16 @@ class Check:
         return self.largest in self.worse
 
 
-def main() -> int:
-    options = _options()
-    start = Start.now("workloads")
+def measure(options: argparse.Namespace) -> Rows:
     plan = [(UNCHANGED, at) for at in range(options.unchanged)]
     plan += [(SLOWER, at) for at in range(options.slower)]
-    with tempfile.TemporaryDirectory() as name:
-        folder = (options.folder or Path(name)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        made = {
-            (check.kind, check.number): check for check in map(read, read_rows(folder, "checks"))
-        }
-        for kind, number in plan:
-            if (kind, number) not in made:
-                made[kind, number] = run(kind, number, folder)
-                keep_row(folder, "checks", asdict(made[kind, number]))
-    found = [made[each] for each in plan]
-    result = start.finish({"checks": [asdict(each) for each in found]})
-    return conclude(result, tables, expectations, options.json)
+    kept = read_records(read_rows(options.folder, "checks"), Check)
+    made = {(check.kind, check.number): check for check in kept}
+    for kind, number in plan:
+        if (kind, number) not in made:
+            made[kind, number] = run(kind, number, options.folder)
+            keep_row(options.folder, "checks", made[kind, number])
+    return {"checks": [made[each] for each in plan]}
 
 
 def run(kind: str, number: int, folder: Path) -> Check:
@@ -199,115 +198,63 @@ def time_ratio(load: Load, before: Path, after: Path) -> float:
 # -- the models
 
 
-def make_input(model: str, size: int) -> np.ndarray[Any, Any]:
+def make_input(model: str, size: int) -> Array:
     shape = (1, size, _WIDTH) if model == "encoder" else (1, 8, size, size)
     return np.random.default_rng(size).standard_normal(shape).astype(np.float32)
 
 
 def make_model(load: Load, *, seed: int, width: int = _NARROW) -> ModelProto:
     """A model with drawn weights; its product of what only the largest has is so wide."""
-    build = Builder(seed, load.model)
+    is_encoder = load.model == "encoder"
+    draft, last = _Member(seed), "x"
     for _ in range(3):
-        if load.model == "encoder":
-            build.attend()
-        else:
-            build.convolve()
-    build.work_beyond(sorted(load.sizes)[-2], width)
-    return build.model()
+        last = draft.attend(last) if is_encoder else draft.convolve(last)
+    last = draft.work_beyond(last, sorted(load.sizes)[-2], width, is_encoder=is_encoder)
+    shape: Shape = ["batch", 8, "size", "size"]
+    if is_encoder:
+        shape = ["batch", "size", _WIDTH]
+    return draft.model(last, shape)
 
 
-class Builder:
-    """Nodes one after the other, each on the output of the one before."""
+class _Member(Draft):
+    def product(self, x: str, before: int, after: int) -> str:
+        return self.add("MatMul", x, self.drawn(before, after, scale=before**-0.5))
 
-    def __init__(self, seed: int, model: str) -> None:
-        self._random = np.random.default_rng(seed)
-        self._is_encoder = model == "encoder"
-        self._nodes: list[onnx.NodeProto] = []
-        self._weights: list[TensorProto] = []
-        self._last = "x"
+    def attend(self, x: str) -> str:
+        turned = self.add("Transpose", self.product(x, _WIDTH, _WIDTH), perm=[0, 2, 1])
+        shares = self.add("Softmax", self.add("MatMul", x, turned), axis=-1)
+        mixed = self.add("MatMul", shares, x)
+        wide = self.add("Relu", self.product(mixed, _WIDTH, 2 * _WIDTH))
+        return self.product(wide, 2 * _WIDTH, _WIDTH)
 
-    def attend(self) -> None:
-        here = self._last
-        keys = self._add("MatMul", here, self._drawn(_WIDTH, _WIDTH))
-        turned = self._add("Transpose", keys, perm=[0, 2, 1])
-        shares = self._add("Softmax", self._add("MatMul", here, turned), axis=-1)
-        mixed = self._add("MatMul", shares, here)
-        wide = self._add("Relu", self._add("MatMul", mixed, self._drawn(_WIDTH, 2 * _WIDTH)))
-        self._last = self._add("MatMul", wide, self._drawn(2 * _WIDTH, _WIDTH))
+    def convolve(self, x: str) -> str:
+        weight = self.drawn(8, 8, 3, 3, scale=8**-0.5)
+        return self.add("Relu", self.add("Conv", x, weight, pads=[1, 1, 1, 1]))
 
-    def convolve(self) -> None:
-        found = self._add("Conv", self._last, self._drawn(8, 8, 3, 3), pads=[1, 1, 1, 1])
-        self._last = self._add("Relu", found)
-
-    def work_beyond(self, size: int, width: int) -> None:
+    def work_beyond(self, x: str, size: int, width: int, *, is_encoder: bool) -> str:
         """A product of the rows beyond a size, whose sum is added to the output."""
-        axis = 1 if self._is_encoder else 2
-        here = self._last
-        bounds = [self._constant([value]) for value in (size, 1 << 30, axis)]
-        found = self._add("Slice", here, *bounds)
-        if not self._is_encoder:
-            found = self._add("Transpose", found, perm=[0, 2, 3, 1])
-        channels = _WIDTH if self._is_encoder else 8
-        found = self._add("MatMul", found, self._drawn(channels, width))
-        total = self._add("ReduceSum", found, keepdims=0)
-        self._last = self._add("Add", here, total)
-
-    def model(self) -> ModelProto:
-        shape: list[str | int | None]
-        shape = ["batch", "size", _WIDTH] if self._is_encoder else ["batch", 8, "size", "size"]
-        value = helper.make_tensor_value_info
-        graph = helper.make_graph(
-            self._nodes,
-            "workload",
-            [value("x", TensorProto.FLOAT, shape)],
-            [value(self._last, TensorProto.FLOAT, shape)],
-            self._weights,
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-    def _add(self, op: str, *inputs: str, **attributes: Any) -> str:  # noqa: ANN401  # of onnx
-        name = f"{op.lower()}{len(self._nodes)}"
-        self._nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
-        return name
-
-    def _drawn(self, *shape: int) -> str:
-        values = self._random.standard_normal(shape) / np.sqrt(shape[0])
-        return self._stored(values.astype(np.float32))
-
-    def _constant(self, values: Sequence[int]) -> str:
-        return self._stored(np.array(values, np.int64))
-
-    def _stored(self, values: np.ndarray[Any, Any]) -> str:
-        name = f"w{len(self._weights)}"
-        self._weights.append(numpy_helper.from_array(values, name))
-        return name
+        axis = 1 if is_encoder else 2
+        found = self.add("Slice", x, *map(self.numbers, (size, 1 << 30, axis)))
+        if not is_encoder:
+            found = self.add("Transpose", found, perm=[0, 2, 3, 1])
+        found = self.product(found, _WIDTH if is_encoder else 8, width)
+        return self.add("Add", x, self.add("ReduceSum", found, keepdims=0))
 
 
 # -- what is shown
 
 
-def read(row: Mapping[str, Any]) -> Check:
-    return Check(**{**row, "worse": tuple(row["worse"])})
-
-
-def checks_of(result: Result) -> list[Check]:
-    return [read(row) for row in result.rows["checks"]]
-
-
 def tables(result: Result) -> dict[str, str]:
-    checks = checks_of(result)
     lines = []
-    for load in dict.fromkeys(check.load for check in checks):
-        here = [check for check in checks if check.load == load]
+    for load, here in grouped(result.read("checks", Check), lambda check: check.load).items():
         same = [check for check in here if check.kind == UNCHANGED]
-        slower = _slower(here)
         lines.append(
             (
                 load,
-                f"{sum(check.is_alarm for check in same)} of {len(same)}",
-                f"{sum(check.verdict == Verdict.PASSED for check in same)} of {len(same)}",
-                f"{sum(check.is_named for check in slower)} of {len(slower)}",
-                f"{statistics.median(check.seconds for check in here):.1f} s",
+                count_of(check.is_alarm for check in same),
+                count_of(check.verdict == Verdict.PASSED for check in same),
+                count_of(check.is_named for check in _slower(here)),
+                f"{median_of(check.seconds for check in here)} s",
             )
         )
     header = ("workload", "alarms", "unchanged passed", "slower member named", "time")
@@ -320,37 +267,21 @@ def _slower(checks: Sequence[Check]) -> list[Check]:
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    checks = checks_of(result)
-    same = [check for check in checks if check.kind == UNCHANGED]
-    alarms = sum(check.is_alarm for check in same)
+    checks = result.read("checks", Check)
     slower = _slower(checks)
-    named = sum(check.is_named for check in slower)
-    others = sum(bool(set(check.worse) - {check.largest}) for check in slower)
+    alarms = (check.is_alarm for check in checks if check.kind == UNCHANGED)
+    others = (bool(set(check.worse) - {check.largest}) for check in slower)
     return (
-        Expectation(
-            "unchanged workloads called slower", "0", f"{alarms} of {len(same)}", not alarms
+        expect_none("unchanged workloads called slower", alarms, "0"),
+        expect_share(
+            "members that are 10 % slower and named", (c.is_named for c in slower), LEAST_NAMED
         ),
-        Expectation(
-            "members that are 10 % slower and named",
-            f"at least {100 * LEAST_NAMED:g} %",
-            f"{named} of {len(slower)}",
-            named >= LEAST_NAMED * len(slower) if slower else None,
-        ),
-        Expectation("other members named as well", "0", f"{others} of {len(slower)}", not others),
+        expect_none("other members named as well", others, "0"),
     )
 
 
-def _options() -> argparse.Namespace:
-    parser = results.parser(__doc__)
-    parser.add_argument("--unchanged", type=int, default=100, help="comparisons of equal models")
-    parser.add_argument("--slower", type=int, default=60, help="comparisons with a slower member")
-    parser.add_argument("--quick", action="store_true", help="two of each")
-    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
-    options = parser.parse_args()
-    if options.quick:
-        options.unchanged = options.slower = 2
-    return options
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("workloads", __doc__, tables, expectations)
+    program.number("--unchanged", 100, "comparisons of equal models")
+    program.number("--slower", 60, "comparisons with a slower member")
+    sys.exit(program.run(measure))

@@ -1,10 +1,5 @@
 """How long a check of a hundred models takes that were only trained again, and of one slower one.
 
-    python benchmarks/zoo.py                      all of it, some half an hour
-    python benchmarks/zoo.py --seeds 1            20 models in place of 100
-    python benchmarks/zoo.py --loads quiet        without neighbours
-    python benchmarks/zoo.py --folder f           keep the models and what is found, and go on
-
 Twenty architectures are built with five seeds each: the models of real.py that take 1 to 80 ms
 here, and the two graphs of scale.py. Each is recorded on one core. Then all are replaced by
 themselves with other weights, and these runs of `pytest --modelperf` follow, with nothing kept
@@ -23,27 +18,35 @@ the plugin, and reads the model.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import results
-import soak
-from kept_rows import keep_row, read_rows
-from parts import loaded
-from parts_results import BUSY, QUIET
+from commands import run_pytest
+from loads import BUSY, QUIET, loaded
 from real import duet, first_rows, next_rows, ratio_of, twin_of
 from real_variants import add_load
-from results import Expectation, Result, Start, conclude, list_names, markdown
+from results import (
+    SHORT,
+    Expectation,
+    Program,
+    Result,
+    Rows,
+    expect_most,
+    grouped,
+    keep_row,
+    markdown,
+    read_records,
+    read_rows,
+    say,
+)
 from scale_models import Recipe, write_attention, write_chain
 
 from pytest_modelperf.files.store import FOLDER_VARIABLE
@@ -97,24 +100,16 @@ class Done:
     cases: Sequence[float] = ()
 
 
-def main() -> int:
-    options = _options()
-    start = Start.now("zoo")
-    with tempfile.TemporaryDirectory() as name:
-        zoo = Zoo((options.folder or Path(name)).resolve(), options.seeds)
-        keep_compiled(zoo.folder)
-        zoo.record()
-        for load in options.loads:
-            with loaded(load):
-                zoo.measure(load)
-        rows = [asdict(row) for row in zoo.done() if row.load in {RECORDING, *options.loads}]
-    return conclude(start.finish({"runs": rows}), tables, expectations, options.json)
-
-
-def keep_compiled(folder: Path) -> None:
-    """Let each run use what earlier runs compiled, as with any installed package."""
+def measure(options: argparse.Namespace) -> Rows:
+    # Each run uses what earlier runs compiled, as with any installed package.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
+    os.environ["PYTHONPYCACHEPREFIX"] = str(options.folder / "compiled")
+    zoo = Zoo(options.folder, options.seeds)
+    zoo.record()
+    for load in options.loads:
+        with loaded(load):
+            zoo.measure(load)
+    return {"runs": [row for row in zoo.done() if row.load in {RECORDING, *options.loads}]}
 
 
 @dataclass(frozen=True)
@@ -133,7 +128,7 @@ class Zoo:
         return [f"{name}-{seed}.onnx" for name in NAMES for seed in range(self.seeds)]
 
     def done(self) -> list[Done]:
-        return [Done(**row) for row in read_rows(self.folder, "runs")]
+        return read_records(read_rows(self.folder, "runs"), Done)
 
     def record(self) -> None:
         """Record all models, and replace each by itself with other weights."""
@@ -193,7 +188,7 @@ class Zoo:
         shutil.rmtree(self._cache, ignore_errors=True)
         file = f"{name}-0.onnx"
         begun = time.monotonic()
-        soak.run_pytest(self.project, "--collect-only", file)
+        run_pytest(self.project, "--collect-only", file)
         empty = time.monotonic() - begun
         ran = self._check(load, ALONE, file)
         self._keep(replace(ran, seconds=round(ran.seconds - empty, 2), model=name))
@@ -202,29 +197,23 @@ class Zoo:
         self._keep(self._check(load, step, *options, *self.files))
 
     def _check(self, load: str, step: str, *options: str) -> Done:
-        report = self.folder / "report.json"
-        report.unlink(missing_ok=True)
-        os.environ[FOLDER_VARIABLE] = str(self._cache)
-        begun = time.monotonic()
-        told = soak.run_pytest(self.project, f"--modelperf-json={report}", *options)
-        seconds = time.monotonic() - begun
-        if not report.exists():
-            raise RuntimeError(f"the models were not checked:\n{told}")
-        cases = json.loads(report.read_text("utf-8"))["cases"]
-        slower = [c["verdict"] for c in cases if c["model"]["name"] == f"{SLOWER}-0.onnx"]
+        ran = run_pytest(self.project, *options, environment={FOLDER_VARIABLE: str(self._cache)})
+        if not ran.cases:
+            raise RuntimeError(f"the models were not checked:\n{ran.output}")
+        slower = [c["verdict"] for c in ran.cases if c["model"]["name"] == f"{SLOWER}-0.onnx"]
         return Done(
             load,
             step,
-            len(cases),
-            round(seconds, 2),
-            dict(Counter(f"{case['verdict']}, {case['how']}" for case in cases)),
+            len(ran.cases),
+            ran.seconds,
+            dict(Counter(f"{case['verdict']}, {case['how']}" for case in ran.cases)),
             slower=slower[0] if step == ONE_SLOWER else None,
-            cases=[round(case["seconds"], 2) for case in cases] if step == RECORDING else (),
+            cases=[round(case["seconds"], 2) for case in ran.cases] if step == RECORDING else (),
         )
 
     def _keep(self, row: Done) -> None:
-        keep_row(self.folder, "runs", asdict(row))
-        print(f"{row.load}, {row.step}: {row.seconds} s {row.ways}", file=sys.stderr, flush=True)
+        keep_row(self.folder, "runs", row)
+        say(f"{row.load}, {row.step}: {row.seconds} s {row.ways}")
 
     @property
     def _cache(self) -> Path:
@@ -249,50 +238,41 @@ def _milliseconds(model: Path) -> float:
 # -- results
 
 
-def rows_of(result: Result) -> list[Done]:
-    return [Done(**row) for row in result.rows["runs"]]
-
-
 def tables(result: Result) -> Mapping[str, str]:
-    rows = rows_of(result)
-    lines = []
+    rows = result.read("runs", Done)
+    lines: list[tuple[object, ...]] = []
     for row in rows:
         if row.step in {RETRAINED, AGAIN, ONE_SLOWER}:
             ways = ", ".join(f"{count} {way}" for way, count in sorted(row.ways.items()))
-            lines.append((row.load, row.step, str(row.models), f"{row.seconds:.1f}", ways))
+            lines.append((row.load, row.step, row.models, f"{row.seconds:.1f}", ways))
     for load, seconds in alone(rows).items():
         shown = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
-        lines.append((load, ALONE, str(len(seconds)), shown, "median (least to most)"))
+        lines.append((load, ALONE, len(seconds), shown, "median (least to most)"))
     recorded = [seconds for row in rows for seconds in row.cases]
     if recorded:
         shown = f"{statistics.fmean(recorded):.1f} a case"
-        lines.append((QUIET, RECORDING, str(len(recorded)), shown, "mean"))
-    order = (RECORDING, RETRAINED, AGAIN, ONE_SLOWER, ALONE)
+        lines.append((QUIET, RECORDING, len(recorded), shown, "mean"))
+    order: list[object] = [RECORDING, RETRAINED, AGAIN, ONE_SLOWER, ALONE]
     lines.sort(key=lambda line: (line[0] != QUIET, order.index(line[1])))
     table = markdown(("load", "run", "models", "s", "verdicts"), lines, "llrrl")
-    return {"zoo": table, f"zoo{results.SHORT}": table}
+    return {"zoo": table, f"zoo{SHORT}": table}
 
 
 def alone(rows: Sequence[Done]) -> dict[str, list[float]]:
     """The seconds of each run of one model, by load."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        if row.step == ALONE:
-            found.setdefault(row.load, []).append(row.seconds)
-    return found
+    groups = grouped((row for row in rows if row.step == ALONE), lambda row: row.load)
+    return {load: [row.seconds for row in own] for load, own in groups.items()}
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    return tuple(_expectations(rows_of(result)))
+    return tuple(_expectations(result.read("runs", Done)))
 
 
 def _expectations(rows: Sequence[Done]) -> Iterator[Expectation]:
     for row in rows:
         most = MOST_SECONDS.get((row.step, row.load))
         if most is not None and row.models == len(NAMES) * 5:
-            what = f"{row.models} models, {row.step}, {row.load}"
-            is_met = row.seconds <= most
-            yield Expectation(what, f"at most {most:g} s", f"{row.seconds:.1f} s", is_met)
+            yield expect_most(f"{row.models} models, {row.step}, {row.load}", row.seconds, most)
         if row.step == ONE_SLOWER:
             others = row.models - 1
             settled = sum(count for way, count in row.ways.items() if way == "passed, plan")
@@ -304,38 +284,15 @@ def _expectations(rows: Sequence[Done]) -> Iterator[Expectation]:
             )
     for load, seconds in alone(rows).items():
         if load == QUIET:
-            found = statistics.median(seconds)
-            yield Expectation(
-                "one retrained model beyond a run that only collects it, median",
-                f"at most {MOST_ALONE:g} s",
-                f"{found:.2f} s",
-                found <= MOST_ALONE,
-            )
+            what = "one retrained model beyond a run that only collects it, median"
+            yield expect_most(what, statistics.median(seconds), MOST_ALONE, digits=2)
     recorded = [seconds for row in rows for seconds in row.cases]
     if recorded:
-        found = statistics.fmean(recorded)
-        yield Expectation(
-            "recording a case, mean",
-            f"at most {MOST_RECORDING:g} s",
-            f"{found:.1f} s",
-            found <= MOST_RECORDING,
-        )
-
-
-def _options() -> argparse.Namespace:
-    parser = results.parser(__doc__)
-    parser.add_argument("--seeds", type=int, default=5, help="models of each architecture")
-    parser.add_argument(
-        "--loads",
-        nargs="+",
-        choices=LOADS,
-        metavar="LOAD",
-        default=list(LOADS),
-        help=list_names(LOADS),
-    )
-    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
-    return parser.parse_args()
+        yield expect_most("recording a case, mean", statistics.fmean(recorded), MOST_RECORDING)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program = Program("zoo", __doc__, tables, expectations)
+    program.number("--seeds", 5, "models of each architecture")
+    program.choose("--loads", LOADS)
+    sys.exit(program.run(measure))

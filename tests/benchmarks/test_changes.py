@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from changes import CHANGES, NEW, add_kernels, average_windows, tensors_of
+from changes import CHANGES, NEW, add_kernels, tensors_of
 from numpy.typing import NDArray
 from onnx import ModelProto, numpy_helper
 from real_variants import PREFIX
@@ -248,15 +248,6 @@ def test_both_transposes_and_the_copy_are_kernels(tmp_path: Path) -> None:
     model = parse(ELEMENTWISE)
     added = kernels(changed(model, "a pair of transposes"), tmp_path) - kernels(model, tmp_path)
     assert added == Counter({"Transpose": 2, "Einsum": 1})
-
-
-def test_a_mean_of_windows_is_one_kernel_more_and_keeps_the_size_of_a_map(tmp_path: Path) -> None:
-    model = parse(CONVOLUTIONS)
-    made = average_windows(model)
-    assert made is not None
-    assert kernels(made, tmp_path)["AveragePool"] == 1
-    assert [each.shape for each in run(made)] == [each.shape for each in run(model)]
-    assert average_windows(parse(ENCODER)) is None
 
 
 def test_a_quantized_kernel_grows_by_zeros_too(tmp_path: Path) -> None:

@@ -9,31 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_rows import read_rows
+from loads import BUSY, LOADS, QUIET
 from long_duet import Slowdown
 from parts import Bench, next_pairs, plan_checks, scaled_truth
 from parts_results import (
-    BUSY,
     DUET,
-    LOADS,
     PARTS,
     PLAN,
-    QUIET,
     SLIGHT,
     Check,
     Found,
     Held,
     Setting,
     Truth,
-    check_of,
-    load_table,
+    change_table,
     read_check,
-    row_of,
+    short_table,
 )
-from results import Start, dump, list_names, parser
+from results import Program, read_records
 
 SETTING = Setting(QUIET, 1, "lstm", "a wider kernel")
-CHECK = Check(SETTING, PARTS, "passed", 1.010, 1.009, 1.011, 1, 2.0)
+CHECK = Check(
+    **asdict(SETTING), how=PARTS, verdict="passed", ratio=1.010, low=1.009, high=1.011, parts=1,
+    seconds=2.0,
+)  # fmt: skip
 TRUTH = Truth("lstm", 1, "a wider kernel", 1.011, 1.009, 1.013, 40, 5.0)
 
 
@@ -72,7 +71,7 @@ def test_an_interval_meets_that_of_the_truth_or_does_not(
 ) -> None:
     one = held(1.005, 1.01, low=low, high=high)
     assert one.meets_truth is meets
-    assert columns(load_table(Found((), [one])))["intervals that meet it"] == f"{meets:d} of 1"
+    assert columns(short_table(Found((), [one])))["intervals that meet it"] == f"{meets:d} of 1"
     assert held(1.005, 1.01, low=None).meets_truth is None
 
 
@@ -88,22 +87,20 @@ def test_a_table_counts_the_figures_of_parts_whose_truth_is_not_sure() -> None:
         held(1.01, 1.02, half=0.01),
         held(1.01, 1.02, half=0.01, how=DUET),
     ]
-    cells = columns(load_table(Found((), some)))
+    cells = columns(change_table(Found((), some)))
     assert cells["by parts"] == "2"
     assert cells["parts near the truth"] == "1 of 1"
     assert cells["truth not sure"] == "1"
 
 
-def test_the_limit_of_the_rounds_stands_beside_the_time_of_the_command() -> None:
-    setting = replace(SETTING, change=SLIGHT)
+def test_slight_changes_are_counted_apart() -> None:
     truth = replace(TRUTH, change=SLIGHT, ratio=1.005)
     checks = [
-        replace(CHECK, setting=setting, verdict="regressed", seconds=each) for each in (6.0, 7.0)
+        replace(CHECK, change=SLIGHT, verdict="regressed", seconds=each) for each in (6.0, 7.0)
     ]
-    cells = columns(load_table(Found((), [Held(each, truth) for each in checks])))
-    assert cells["+0.5 %: found"] == "2 of 2"
-    assert cells["+0.5 %: s of rounds"] == "4"
-    assert cells["+0.5 %: median s of the command"] == "6.5"
+    cells = columns(short_table(Found((), [Held(each, truth) for each in checks])))
+    assert cells["0.5 % more: found"] == "2 of 2"
+    assert cells["median s"] == "6.5"
 
 
 def test_what_is_shown_within_the_tolerance_must_raise_no_alarm() -> None:
@@ -122,7 +119,8 @@ def test_a_truth_undone_is_that_of_swapped_sides() -> None:
 
 
 def test_a_row_holds_all_of_a_comparison() -> None:
-    assert check_of(row_of(CHECK)) == CHECK
+    assert read_records([asdict(CHECK)], Check) == [CHECK]
+    assert CHECK.setting == SETTING
 
 
 def test_a_document_of_the_command_is_read() -> None:
@@ -135,8 +133,6 @@ def test_a_document_of_the_command_is_read() -> None:
         "verdict": "passed",
     }
     assert read_check(SETTING, {"cases": [case]}, 2.0) == CHECK
-    older = {key: value for key, value in case.items() if key not in {"how", "parts"}}
-    assert read_check(SETTING, {"cases": [older]}, 2.0).how == DUET
     same = {**case, "how": PLAN, "metrics": []}
     assert read_check(SETTING, {"cases": [same]}, 2.0).figure == 1.0
 
@@ -164,7 +160,7 @@ class Chains(Bench):
 
     @contextmanager
     def sides(
-        self, model: str, change: str, pairs: int | None
+        self, model: str, change: str, pairs: int | None = None
     ) -> Iterator[tuple[Path, Path] | None]:
         yield Path(model), Path(f"{change} {pairs}")
 
@@ -187,28 +183,10 @@ def test_a_chain_is_sized_by_a_trial_however_short_a_truth_may_be(
     assert truth.is_slight
 
 
-def test_truths_that_a_longer_duet_would_make_narrower_are_not_adopted(tmp_path: Path) -> None:
-    wide = replace(TRUTH, low=1.005, high=1.017)
-    truths = [
-        replace(TRUTH, change="narrow"),
-        replace(wide, change="wide", seconds=16.0),
-        replace(wide, change="out of time", seconds=600.4),
-        replace(TRUTH, change="no place", ratio=None, low=None, high=None),
-    ]
-    rows = {"truths": [asdict(truth) for truth in truths]}
-    document = tmp_path / "old.json"
-    document.write_text(dump(Start.now("parts", ()).finish(rows)))
-    bench = Bench(tmp_path / "new", truth_seconds=600.0, max_seconds=4.0)
-    bench.folder.mkdir()
-    bench.adopt(document)
-    adopted = [row["change"] for row in read_rows(bench.folder, "truths")]
-    assert adopted == ["narrow", "out of time", "no place"]
-
-
 def test_the_help_of_an_option_shows_a_name_with_a_percent_sign() -> None:
-    made = parser("A benchmark.")
-    made.add_argument("--loads", help=list_names(LOADS))
-    assert "40 % taken" in made.format_help()
+    program = Program("a", "A benchmark.", lambda _: {}, lambda _: ())
+    program.choose("--loads", LOADS)
+    assert "40 % taken" in program.parser.format_help()
 
 
 def test_each_change_is_undone_but_for_the_slight_one() -> None:

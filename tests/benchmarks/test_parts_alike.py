@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parts_alike import Place, Row, expectations, tables, take
-from parts_results import BUSY, QUIET
-from results import Moment, Result
+from loads import BUSY, QUIET
+from parts_alike import Place, expectations, tables, take
+from results import Moment, Result, Row
 
 PLACE = Place("lstm", 1, QUIET)
 ROW: dict[str, Any] = {

@@ -37,7 +37,17 @@ from programs import (
     tables,
 )
 from results import Result
-from stranger_programs import DUMP, KINDS, LOOP, MODEL, PROGRAMS, Edit, Program, Slowdown
+from stranger_programs import (
+    DUMP,
+    KINDS,
+    LOOP,
+    MODEL,
+    PROGRAMS,
+    Edit,
+    MoreKernels,
+    Program,
+    Slowdown,
+)
 
 from tests.docs.test_evidence import outcomes, result_of
 from tests.support.small_models import parse
@@ -58,22 +68,35 @@ QUIET = replace(FOUND, kind=SAME, verdict="passed", ratio=1.0, reasons=())
 LARGE = Size("a", LOOP, 6.0, 1.1, 1.08, 1.12)
 COST = Cost("a", 6.0, 1.5, 1.3)
 # A loop of so many turns takes far longer than what else the program does.
-SLOW = Slowdown(LOOP, "count", (Edit("program.py", "range(2000)", "range(8000)"),))
 TINY = Program(
-    name="tiny",
-    requirement="tiny==1",
-    files=(("tiny/data.txt", "tiny/data.txt"), ("tiny/large.txt.xz", "tiny/large.txt")),
-    wrapper="""class Program:
+    "tiny",
+    "tiny==1",
+    "tiny/data.txt tiny/large.txt.xz=tiny/large.txt",
+    """class Program:
     def run(self, x):
         print("a word of the program")
-        return sum(i for i in range(2000)) + x
+        return sum(i for i in range(1000)) + x
 
 
 def example():
     return 1
 """,
-    slowdowns=(SLOW,),
+    """
+## setup
+@ program.py
+-range(1000)
++range(2000)
+## numpy loop: count
+@ program.py
+-range(2000)
++range(8000)
+@
++# One more line.
+ class Program:
+## changed model: tiny/model.onnx 7
+""",
 )
+SLOW, MORE = TINY.slowdowns
 
 
 @pytest.fixture
@@ -152,6 +175,18 @@ def test_both_sides_are_timed_in_processes_of_their_own(repository: Path, tmp_pa
     assert size.low <= size.ratio <= size.high
     assert size.rounds == 2
     assert git(repository, "status", "--porcelain") == ""
+
+
+def test_changes_are_read_from_their_text() -> None:
+    assert TINY.files == [
+        ("tiny/data.txt", "tiny/data.txt"),
+        ("tiny/large.txt.xz", "tiny/large.txt"),
+    ]
+    assert TINY.edits == (Edit("program.py", "range(1000)", "range(2000)"),)
+    more = Edit("program.py", "class Program:", "# One more line.\nclass Program:")
+    edits = (Edit("program.py", "range(2000)", "range(8000)"), more)
+    assert Slowdown(LOOP, "count", edits) == SLOW
+    assert (MORE.kind, MORE.edits, MORE.model) == (MODEL, (), MoreKernels("tiny/model.onnx", 7))
 
 
 # -- the programs

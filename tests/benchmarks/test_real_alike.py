@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from parts_results import BUSY, QUIET
-from real import row_of
+from loads import BUSY, QUIET
 from real_alike import expectations, plan_comparisons, tables
 from real_results import UNCHANGED, Compared, Setting
 from results import Result
@@ -14,12 +13,12 @@ from results import Result
 from tests.support.benchmark_results import result_of
 
 PASSED = Compared(
-    Setting(QUIET, 1, "lstm", UNCHANGED), "passed", "passed", "passed", 2.0, 9, 1.0, 0.99, 1.01
+    QUIET, 1, "lstm", UNCHANGED, "passed", "passed", "passed", 2.0, 9, 1.0, 0.99, 1.01
 )
 
 
 def result(*made: Compared) -> Result:
-    return result_of("real_alike", {"comparisons": [row_of(each) for each in made]})
+    return result_of("real_alike", {"comparisons": [asdict(each) for each in made]})
 
 
 def test_models_take_turns_under_each_load() -> None:
@@ -37,7 +36,7 @@ def test_models_take_turns_under_each_load() -> None:
 
 
 def test_each_load_has_a_line_and_the_sentence_says_what_all_of_them_show() -> None:
-    busy = replace(PASSED, setting=Setting(BUSY, 2, "vit_6", UNCHANGED), verdict="inconclusive")
+    busy = replace(PASSED, machine=BUSY, cores=2, model="vit_6", verdict="inconclusive")
     found = tables(result(PASSED, PASSED, busy))
     assert found["real alike"].splitlines()[2:] == [
         "| quiet | 1 | 1 | 2 | 2 | 0 | 0 | 0 |",
@@ -53,8 +52,5 @@ def test_each_load_has_a_line_and_the_sentence_says_what_all_of_them_show() -> N
 def test_an_alarm_and_too_few_comparisons_or_models_are_missed() -> None:
     told = [each.outcome for each in expectations(result(replace(PASSED, verdict="regressed")))]
     assert told == ["missed", "missed", "missed"]
-    many = [
-        replace(PASSED, setting=Setting(QUIET, 1, str(number % 20), UNCHANGED))
-        for number in range(200)
-    ]
+    many = [replace(PASSED, model=str(number % 20)) for number in range(200)]
     assert [each.outcome for each in expectations(result(*many))] == ["met"] * 3

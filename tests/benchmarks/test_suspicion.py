@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_rows import keep_row
-from parts_results import BUSY, QUIET
-from results import Result
+from loads import BUSY, QUIET
+from results import Result, keep_row
 from suspicion import PLANTED, Bench, Checked, expectations, plant, read_case, shorten, tables
 
 from tests.support.benchmark_results import result_of

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from parts_results import BUSY, QUIET
+from loads import BUSY, QUIET
 from results import Result
 from zoo import (
     AGAIN,

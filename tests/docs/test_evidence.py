@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import evidence
-import intervals
 import overhead
 import pytest
 import results
 import scale
 import startup
 import static
-import suite
-import tracing
 import upgrade
 import verdicts
-from evidence import BENCHMARKS, PAGES, Benchmark, Form
+from evidence import BENCHMARKS, PAGES, Benchmark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from results import Expectation, Moment, Result, ResultError
@@ -108,11 +105,10 @@ def test_every_table_of_a_benchmark_can_be_shown_with_what_it_was_measured_on(
 
 
 def test_what_is_not_stored_cannot_be_shown() -> None:
-    form = Form("", 1)
     with pytest.raises(
         ResultError, match=r"no result of unknown is stored\. Type: .*--only unknown"
     ):
-        evidence.shown(Benchmark("unknown", "?", quick=form, usual=None, full=form))
+        evidence.shown(Benchmark("unknown", "?", quick=""))
 
 
 def test_the_page_of_the_benchmarks_describes_each_and_says_when_and_on_what_it_ran() -> None:
@@ -152,10 +148,10 @@ def test_a_document_has_a_line_for_each_row() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"rows": []}, r"rows: found \[\]"),
-        ({"rows": {"answers": [1]}}, "rows of answers: expected a list of objects"),
-        ({"seconds": "90"}, "seconds: found '90'"),
-        ({"before": {"load": 1}}, "before, after: .*loop_ms"),
+        ({"rows": []}, r"Expected `object`, got `array` - at `\$\.rows`"),
+        ({"rows": {"answers": 1}}, r"Expected `array`, got `int` - at `\$\.rows"),
+        ({"seconds": "90"}, r"got `str` - at `\$\.seconds`"),
+        ({"before": {"load": 1}}, "loop_ms"),
         ({"date": "yesterday"}, "yesterday"),
         ({"more": 1}, "expected the keys"),
     ],
@@ -183,9 +179,7 @@ def test_what_was_measured_where_says_machine_load_and_versions() -> None:
         "2026-11-22, `python benchmarks/verdicts.py`, 90 s: A processor, 1 core, load 0.1 before "
         "and 1.2 after, a fixed loop 2.0 and 2.5 ms; python 3.11.7, onnx 1.23.2."
     )
-    part = result_of({}, is_complete=False)
-    assert results.conditions(part).startswith("**Not complete.** ")
-    assert results.short_conditions(part) == "not complete, 2026-11-22, A processor, 2 cores"
+    assert results.short_conditions(result_of({})) == "2026-11-22, A processor, 2 cores"
 
 
 def test_a_time_is_told_in_the_unit_that_suits_it() -> None:
@@ -273,9 +267,8 @@ def programs(
     return tmp_path
 
 
-def program(folder: Path, name: str, arguments: str) -> tuple[Benchmark, Form]:
+def program(folder: Path, name: str, form: str) -> tuple[Benchmark, str]:
     (folder / f"{name}.py").write_text(PROGRAM)
-    form = Form(arguments, 1.0)
     return Benchmark(name, "?", quick=form, usual=form, full=form), form
 
 
@@ -285,7 +278,7 @@ def test_one_that_cannot_run_stops_no_other_and_keeps_what_is_stored(
     plan = [program(programs, "first", "--fails"), program(programs, "second", "--missed")]
     (programs / "results").mkdir()
     (programs / "results" / "first.json").write_text(results.dump(result_of({}, seconds=120.0)))
-    assert evidence.store(plan, []) == 1
+    assert evidence.store(plan) == 1
     told = capfd.readouterr()
     assert "no peer" in told.err
     assert "error: first could not run, it ended with 1." in told.err
@@ -298,7 +291,7 @@ def test_one_that_cannot_run_stops_no_other_and_keeps_what_is_stored(
 def test_what_is_no_document_is_not_stored(
     programs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert evidence.store([program(programs, "first", "--broken")], []) == 1
+    assert evidence.store([program(programs, "first", "--broken")]) == 1
     assert "first.json: Expecting property name" in capfd.readouterr().err
     assert not (programs / "results" / "first.json").exists()
 
@@ -306,12 +299,12 @@ def test_what_is_no_document_is_not_stored(
 def test_what_was_interrupted_is_kept_until_it_has_ended(programs: Path) -> None:
     """And outside of the checkout, where pytest would find our own settings."""
     _, form = program(programs, "first", "--fails")
-    benchmark = Benchmark("first", "?", quick=form, usual=form, full=form, keeps_folder=True)
+    benchmark = Benchmark("first", "?", quick=form, usual=form, full=form)
     assert programs not in benchmark.unfinished.parents
     benchmark.unfinished.mkdir(parents=True)
-    assert evidence.store([(benchmark, form)], []) == 1
+    assert evidence.store([(benchmark, form)]) == 1
     assert benchmark.unfinished.exists()
-    assert evidence.store([(benchmark, Form("", 1.0))], []) == 0
+    assert evidence.store([(benchmark, "")]) == 0
     assert not benchmark.unfinished.exists()
 
 
@@ -327,7 +320,7 @@ def test_who_interrupts_it_is_told_how_to_go_on(
         return run_one(benchmark, *rest)
 
     monkeypatch.setattr(evidence, "run", interrupted)
-    assert evidence.store(plan, []) == 130
+    assert evidence.store(plan) == 130
     assert capsys.readouterr().err.endswith("To go on: --only second third\n")
     assert results.load(programs / "results" / "first.json") == result_of({})
 
@@ -340,12 +333,20 @@ def test_small_forms_are_not_stored(programs: Path) -> None:
 
 def test_how_long_it_takes_is_known_of_the_same_command_alone(programs: Path) -> None:
     benchmark, form = program(programs, "first", "--aa 3")
-    assert evidence.minutes_of(benchmark, form) == 1.0
+    assert benchmark.minutes_of(form) is None
     (programs / "results").mkdir()
     stored = result_of({}, seconds=300.0, command="python benchmarks/first.py --aa 3")
     benchmark.stored.write_text(results.dump(stored))
-    assert evidence.minutes_of(benchmark, form) == 5.0
-    assert evidence.minutes_of(benchmark, Form("--aa 4", 1.0)) == 1.0
+    assert benchmark.minutes_of(form) == 5.0
+    assert benchmark.minutes_of("--aa 4") is None
+
+
+def test_a_long_one_runs_if_it_is_named_or_all_are_asked_for() -> None:
+    short, long = Benchmark("a", "?", "q", "u", "f"), Benchmark("b", "?", "q", None, "f")
+    plan = evidence.plan_runs
+    assert plan([short, long], full=False, named=False) == [(short, "u")]
+    assert plan([short, long], full=False, named=True) == [(short, "u"), (long, "f")]
+    assert plan([short, long], full=True, named=False) == [(short, "f"), (long, "f")]
 
 
 # -- what the benchmarks make of their documents
@@ -414,13 +415,13 @@ def test_of_verdicts_it_is_the_duet_that_is_held_to_something() -> None:
     assert [each.found for each in expected[:3]] == ["2 of 2", "2 of 2", "0 of 2"]
     assert outcomes(expected) == ["missed"] * 3 + ["met"] * 2
     assert "0 were found, 0 called inconclusive and 2 passed" in verdicts.totals(
-        verdicts.groups_of(wrong)
+        wrong.read("answers", verdicts.Group)
     )
 
 
 def test_the_rate_that_no_alarm_shows_is_that_of_the_rule_of_three() -> None:
-    assert verdicts.highest_rate(0, 100) == pytest.approx(1 - 0.05**0.01)
-    assert verdicts.highest_rate(100, 100) == 1.0
+    assert results.highest_rate(0, 100) == pytest.approx(1 - 0.05**0.01)
+    assert results.highest_rate(100, 100) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -456,24 +457,6 @@ def test_a_plugin_that_loads_something_heavy_is_told() -> None:
     assert (asked.found, asked.outcome) == ("80 ms (80 to 80)", "met")
 
 
-def test_a_session_is_held_against_the_smallest_of_its_kind() -> None:
-    def session(kind: str, seconds: float, cases: int) -> dict[str, object]:
-        share = seconds / cases
-        return {
-            "kind": kind,
-            "seconds": seconds,
-            "case_seconds": [share] * cases,
-            "verdicts": ["new"] * cases,
-        }
-
-    rows = [session("recording", 99, 2), session("new", 11, 10), session("new", 3.4, 4)]
-    expected = suite.expectations(result_of({"sessions": rows}))
-    assert [(each.found, each.outcome) for each in expected] == [
-        ("1.10 s", "met"),
-        ("1.29 times", "missed"),
-    ]
-
-
 def test_of_large_graphs_all_that_is_missed_is_told_and_the_worst_that_is_met() -> None:
     took = {"slow": (10, 40), "heavy": (20, 41), "light": (5, 6), "lighter": (3, 3)}
     rows = [
@@ -493,31 +476,31 @@ def test_of_large_graphs_all_that_is_missed_is_told_and_the_worst_that_is_met() 
     ]
 
 
-def test_of_intervals_those_in_use_are_held_to_nine_in_ten() -> None:
-    rows = [
-        {"way": way, "percent": percent, "repetitions": 10, "shares": shares}
-        for way, shares in (("as used here", [1.0, 0.85]), ("jackknife over rounds", [0.1]))
-        for percent in intervals.PERCENTS
-    ]
-    expected = intervals.expectations(result_of({"coverage": rows, "stopping": []}))
-    assert {(each.found, each.outcome) for each in expected} == {("92.5 %, worst 85 %", "met")}
+def upgraded(
+    seconds: float = 170.0,
+    found_seconds: float = 0.0,
+    reduced: dict[str, object] | None = None,
+) -> list[str]:
+    """The outcomes of an upgrade: of the bisect, a kept environment, and the reduction."""
+    halving = {
+        "versions": 12, "steps": 6, "verdict": "regressed", "last_good": "1.1", "first_bad": "1.2",
+        "seconds": seconds,
+    }  # fmt: skip
+    compared = {
+        "version": "1.2", "p50_ms": 1.0, "ratio": 1.1, "low": 1.0, "high": 1.2, "confidence": 0.99,
+        "verdict": "regressed", "rounds": 9, "found_seconds": found_seconds,
+    }  # fmt: skip
+    rows: results.Rows = {
+        "bisect": [halving],
+        "upgrades": [compared],
+        "reduction": [] if reduced is None else [{"verdict": "", "ratio": None, **reduced}],
+    }
+    return outcomes(upgrade.expectations(result_of(rows)))
 
 
 def test_a_bisect_of_twelve_releases_is_held_to_three_minutes() -> None:
-    def found(seconds: float, kept_seconds: float) -> list[str]:
-        halving = {
-            "versions": 12, "steps": 6, "verdict": "regressed", "last_good": "1.1",
-            "first_bad": "1.2", "seconds": seconds, "environment_seconds": 9.0,
-        }  # fmt: skip
-        rows: results.Rows = {
-            "bisect": [halving],
-            "upgrades": [{"found_seconds": kept_seconds}],
-            "reduction": [],
-        }
-        return outcomes(upgrade.expectations(result_of(rows)))[:2]
-
-    assert found(170.0, 0.02) == ["met", "met"]
-    assert found(190.0, 0.2) == ["missed", "missed"]
+    assert upgraded(170.0, 0.02)[:2] == ["met", "met"]
+    assert upgraded(190.0, 0.2)[:2] == ["missed", "missed"]
 
 
 @pytest.mark.parametrize(
@@ -533,37 +516,7 @@ def test_a_bisect_of_twelve_releases_is_held_to_three_minutes() -> None:
 def test_what_an_upgrade_made_slower_is_reduced_to_three_kernels(
     reduced: dict[str, object] | None, expected: list[str]
 ) -> None:
-    halving = {
-        "versions": 12, "steps": 6, "verdict": "regressed", "last_good": "1.1", "first_bad": "1.2",
-        "seconds": 170.0, "environment_seconds": 9.0,
-    }  # fmt: skip
-    rows: results.Rows = {
-        "bisect": [halving],
-        "upgrades": [{"found_seconds": 0.0}],
-        "reduction": [] if reduced is None else [reduced],
-    }
-    assert outcomes(upgrade.expectations(result_of(rows)))[2:] == expected
-
-
-def test_the_longer_a_profile_the_longer_it_may_be_read() -> None:
-    def reading(seconds: float) -> dict[str, object]:
-        sizes = {"events": 9, "peak_bytes": 9}
-        return {"megabytes": 10, "seconds": seconds, "processor_seconds": seconds, **sizes}
-
-    (expected,) = tracing.expectations(result_of({"readings": [reading(0.9), reading(0.3)]}))
-    assert (expected.found, expected.outcome) == ("0.30 s, 0 MB", "met")
-    (expected,) = tracing.expectations(result_of({"readings": [reading(0.4)]}))
-    assert expected.outcome == "missed"
-
-
-def test_a_recording_may_add_as_much_again_as_profiling() -> None:
-    def recorded(low: float, high: float) -> Result:
-        row = {"name": "m", "plain_ns": 1e4, "own_over_plain": 2.0, "ours_over_own": low}
-        return result_of({"overhead": [{**row, "low": low, "high": high, "finish_ns": 1.0}]})
-
-    limits = [(1.2, 1.4), (1.4, 1.6), (1.6, 1.7)]
-    found = [tracing.expectations(recorded(*limit))[0].outcome for limit in limits]
-    assert found == ["met", "not shown", "missed"]
+    assert upgraded(reduced=reduced)[2:] == expected
 
 
 def run(seconds: float, macs: int | None = None, error: str | None = None) -> dict[str, object]:
@@ -602,7 +555,7 @@ def test_the_static_profile_is_held_to_its_counts_and_to_its_peer() -> None:
         ("light models counted right", "0 of 1", "missed"),
     ]
     renamed = {**rows, "traps": [{**rows["traps"][0], "name": "of old"}]}
-    with pytest.raises(ResultError, match="has none of of old any more"):
+    with pytest.raises(ResultError, match="no longer has of old"):
         static.tables(result_of(renamed, "static"))
     short = static.tables(result)["static short"]
     assert short.endswith("onnx_tool counts 0 right and this tool 1.")
@@ -616,8 +569,7 @@ def test_a_moment_is_what_the_machine_says_of_itself() -> None:
     assert now.loop_ms > 0
 
 
-@pytest.mark.parametrize(("name", "peer"), [("history", "Otava"), ("verdicts", "pytest-benchmark")])
-def test_what_is_stored_was_measured_beside_its_peer(name: str, peer: str) -> None:
-    """These also run without the peer, and would leave the pages without its rows."""
-    stored = json.loads((results.FOLDER / f"{name}.json").read_text("utf-8"))
-    assert peer in json.dumps(stored["rows"])
+def test_what_is_stored_of_verdicts_has_the_peer() -> None:
+    """It also runs without the peer, which would leave the pages without its rows."""
+    stored = json.loads((results.FOLDER / "verdicts.json").read_text("utf-8"))
+    assert "pytest-benchmark" in json.dumps(stored["rows"])
