@@ -33,9 +33,6 @@ SEEN = seen_of(
 PROGRAM = stored_program(SEEN, "0" * 40)
 
 
-# -- names
-
-
 @pytest.mark.parametrize(
     ("test", "name"),
     [
@@ -89,9 +86,6 @@ def test_no_model_has_the_folder_of_a_test(file: str, test: str) -> None:
         except UsageError:
             continue
         assert name != model
-
-
-# -- reading and writing
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -114,9 +114,6 @@ MODEL_BYTES = write_model(plan_update(None, make_recording()).after.model)  # ty
 MACHINE_BYTES = write_machine(plan_update(None, make_recording()).after.machines[0])  # type: ignore[union-attr]  # it stores something
 
 
-# Names
-
-
 def test_the_name_of_a_folder_reads_like_the_path_of_the_model() -> None:
     paths = (
         "encoder.onnx",
@@ -192,8 +189,6 @@ def test_a_key_of_a_machine_cannot_name_another_file(tmp_path: Path, key: str) -
         store.apply(plan_update(store.read(NAME), make_recording(version=2, key=key)))
     assert not list(tmp_path.rglob("*.tmp"))
 
-
-# Content
 
 _COUNT = st.integers(0, MAX_INTEGER)
 _MAYBE = st.none() | _COUNT
@@ -608,9 +603,6 @@ def test_a_diff_of_one_more_layer_touches_the_lines_that_tell_of_it() -> None:
     assert [new.split(":")[0].strip() for old, new in lines if old != new] == ['"Conv"', '"macs"']
 
 
-# Strict reading
-
-
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401  # JSON
     if path:
         yield path
@@ -826,9 +818,6 @@ def test_a_file_without_a_case_is_refused(data: bytes, read: Callable[..., objec
         read(_with(data, ("cases",), {}), path)
 
 
-# Finding and reading
-
-
 def test_what_is_not_there_is_no_baseline_and_no_error(tmp_path: Path) -> None:
     store = BaselineStore(tmp_path / "missing")
     assert store.names() == ()
@@ -930,9 +919,6 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     os.truncate(tmp_path / NAME / "model.json", 1 << 40)
     with pytest.raises(BaselineError, match=r"has 1\.000 TiB"):
         BaselineStore(tmp_path).read(NAME)
-
-
-# Planning
 
 
 def test_a_run_of_one_case_leaves_the_others_byte_for_byte(tmp_path: Path) -> None:
@@ -1151,9 +1137,6 @@ def test_no_name_in_a_plan_can_steer_a_terminal() -> None:
     assert " \\x1b[31mengine\\nx" in text
 
 
-# Recording
-
-
 def test_a_profile_is_stored_without_paths_and_its_samples_in_order() -> None:
     profile = measured_classifier()
     case = profile.cases[0]
@@ -1234,9 +1217,6 @@ def test_rounds_of_unequal_length_keep_the_percentiles_of_all_their_samples(long
     assert sum(map(len, process.times_ns)) <= 3_300
     for percent in (50, 95):
         assert process.percentile_ns(percent) == pytest.approx(np.percentile(every, percent), 0.01)
-
-
-# Writing
 
 
 @pytest.mark.slow

@@ -65,9 +65,6 @@ def profiled(*arguments: str) -> dict[str, Any]:
 LINEAR_64 = ("linear.onnx", "--dim", "seq=64")
 
 
-# -- what is printed
-
-
 def test_the_text_is_a_summary_a_table_of_types_and_one_of_layers() -> None:
     result = run("profile", *LINEAR_64, "--static", "--batch", "2")
     assert (result.exit_code, result.err) == (0, "")
@@ -280,9 +277,6 @@ def test_layers_are_sorted_by_macs_unless_all_are_shown() -> None:
     assert "by layer, sorted by macs" not in whole
 
 
-# -- which cases
-
-
 def ids(*arguments: str) -> list[str]:
     return [case["id"] for case in profiled(*arguments)["cases"]]
 
@@ -354,9 +348,6 @@ def test_a_plugin_counts_an_operator_of_its_own() -> None:
     result = spawn("profile", "blend.onnx", "--static", "--plugin", "blend_ops", "--json", "-")
     assert result.err == ""
     assert json.loads(result.out)["cases"][0]["static"]["elementwise_ops"] == 1234
-
-
-# -- terminals and pipes
 
 
 def on_a_terminal(*arguments: str, env: dict[str, str] | None = None) -> str:
@@ -571,9 +562,6 @@ def test_a_static_profile_loads_nothing_that_only_other_uses_need() -> None:
     assert done.stderr.strip() == "[]"
 
 
-# -- bad input
-
-
 @pytest.fixture(scope="module")
 def broken() -> None:
     """One file for each way in which a model can be unusable."""
@@ -741,9 +729,6 @@ def test_a_plugin_that_fails_is_named(
     assert name in result.err
 
 
-# -- names that a terminal could obey
-
-
 @pytest.fixture(scope="module")
 def evil() -> str:
     model = parse("g (float[N,3] x) => (float[N,5] y) { [n] y = MatMul(x, w) }")
@@ -809,9 +794,6 @@ def test_the_name_of_a_file_is_escaped() -> None:
     result = run("profile", f"{EVIL}.onnx", "--static")
     assert ESCAPED in result.err
     assert is_safe(result.err)
-
-
-# -- compare
 
 
 @pytest.fixture(scope="module")
@@ -885,9 +867,6 @@ def test_compare_writes_json_beside_its_text(wider: str, tmp_path: Path) -> None
     result = run(*arguments, "--json", str(target))
     assert result.out.startswith("linear.onnx → wider.onnx: regressed\n")
     assert json.loads(target.read_text())["verdict"] == "regressed"
-
-
-# -- shapes
 
 
 def test_shapes_writes_a_model_in_which_every_tensor_has_its_shape(tmp_path: Path) -> None:

@@ -68,9 +68,6 @@ def names(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> set[tuple[s
     return {(old[i].name, new[j].name) for i, j in match_layers(old, new).items()}
 
 
-# -- which layer is which
-
-
 def test_a_node_that_is_put_in_does_not_shift_who_is_who() -> None:
     """Numbered names agree for half of the layers, and every one of them is wrong."""
     old = layers("Conv_0 Relu_1 Conv_2 Relu_3 Conv_4 Relu_5")
@@ -227,9 +224,6 @@ def test_the_path_rises_and_none_gains_more(gains: list[list[int]]) -> None:
     path = layer_pairs._best_path(np.array(gains, np.float64))
     assert all(a < c and b < d for (a, b), (c, d) in pairwise(path))
     assert sum(gains[row][column] for row, column in path) == _slow_best(gains)
-
-
-# -- what each takes more
 
 
 @dataclass(frozen=True)
@@ -464,9 +458,6 @@ def test_a_function_without_a_graph_has_only_its_runtime() -> None:
     assert change.op == "runtime overhead"
     assert change.time is not None
     assert change.time.share == 1.0
-
-
-# -- why
 
 
 def test_each_figure_that_is_worse_has_a_reason_of_its_own() -> None:

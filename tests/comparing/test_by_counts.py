@@ -102,8 +102,6 @@ def test_the_allowance_is_shown_in_the_unit_that_decides() -> None:
     assert format_change(judge_size(100 * MIB, 100 * MIB + 2048, USUAL)) == "+2.000 KiB"
 
 
-# -- of files
-
 MODEL = "g (float[1,8] x) => (float[1,8] y) { y = MatMul(x, w) }"
 
 
@@ -168,9 +166,6 @@ def test_without_external_data_there_is_no_size_and_a_note_where_it_is_named(
     assert case.notes == ("the file size is not judged: a file of external data is missing",)
     (case,) = compared(new, old, named(0.1)).cases
     assert "before is not known" in case.notes[0]
-
-
-# -- of baselines
 
 
 def recorded(profile: Profile) -> ModelBaseline:

@@ -297,9 +297,6 @@ def test_a_report_in_markdown_names_the_verdict(tmp_path: Path) -> None:
     assert "regressed" in report.read_text(encoding="utf-8")
 
 
-# -- baselines
-
-
 @pytest.fixture(scope="module")
 def recording(folder: Path) -> BaselineRecording:
     assert folder.is_dir()

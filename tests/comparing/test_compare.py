@@ -71,9 +71,6 @@ def metric(case: CaseComparison, name: str) -> Metric:
     return next(m for m in case.metrics if m.name == name)
 
 
-# -- verdicts
-
-
 def test_equal_profiles_pass_and_nothing_explains_it() -> None:
     case = compared(static(), static())
     assert case.verdict is Verdict.PASSED
@@ -317,9 +314,6 @@ def test_profiles_of_different_cases_are_refused(before: Profile, after: Profile
     assert "Give both the same with the batch size" in message
 
 
-# -- what explains it
-
-
 def test_a_layer_whose_weight_got_scales_is_of_no_other_size() -> None:
     case = compared(static(layer(params=448)), static(layer(params=496)))
     assert case.reasons == ("1 of 1 Conv with other params (first: Conv, 448 -> 496 params)",)
@@ -388,8 +382,6 @@ def test_reasons_show_names_escaped() -> None:
     (reason,) = compared(static(layer()), static(layer(), evil)).reasons
     assert reason == r"1 Conv\x1b[31m added (first: Conv\x1b[31m): +100 MACs"
 
-
-# -- laws
 
 LAYERS = st.lists(
     st.builds(

@@ -348,9 +348,6 @@ def test_graphs_of_the_same_operators_are_paired_by_place_and_others_by_name() -
     assert pair_tensors(old, mixed) == {"1": "1"}
 
 
-# -- in words
-
-
 def test_the_first_difference_is_told_with_what_is_before_it() -> None:
     found = found_by(Runs(make_graph([[], [0], [1], [2]]), 2))
     assert describe_first_difference(found) == (

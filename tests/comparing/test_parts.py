@@ -215,9 +215,6 @@ def test_a_model_that_is_faster_than_before_is_settled_by_its_plan() -> None:
     assert settled(retrained(), "slower.onnx").how is How.PLAN
 
 
-# -- why
-
-
 def change_of(case: dict[str, Any], op_type: str) -> dict[str, Any]:
     found: dict[str, Any] = next(
         change

@@ -527,8 +527,6 @@ def test_no_table_of_layer_types_has_a_head_and_no_row() -> None:
     assert "layer type" not in shown + render_comparison_markdown(same).casefold()
 
 
-# -- what a name may not do
-
 EVIL = (
     "a|b`c`<img src=x onerror=alert(1)>@someone #12 \n\n# h *b* [l](http://evil.test) \\| www.e.te"
 )
@@ -591,9 +589,6 @@ def test_no_link_is_left_for_a_site_that_looks_for_it_before_or_after_it_resolve
 def shown_in_markdown(name: str) -> str:
     (paragraph,) = (t for t in MARKDOWN.parse(escape_markdown(name)) if t.type == "inline")
     return "".join(child.content for child in paragraph.children or ())
-
-
-# -- JSON
 
 
 def test_a_measured_comparison_as_json() -> None:

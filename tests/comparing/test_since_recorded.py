@@ -132,9 +132,6 @@ def test_a_clock_that_measured_nothing_concludes_nothing() -> None:
     assert look_at(stored([[0, 0, 0]]), short_run([100])) is None
 
 
-# -- the other models of a run
-
-
 def test_each_other_model_of_the_same_place_counts_once() -> None:
     found = Slowdowns()
     for model, slowdown in (("a", 1.5), ("b", 1.0), ("b", 1.2), ("b", 1.1), ("c", 0.9)):
@@ -144,9 +141,6 @@ def test_each_other_model_of_the_same_place_counts_once() -> None:
     assert sorted(found.of_others(PLACE, "a")) == pytest.approx([0.9, 1.1])
     assert sorted(found.of_others(PLACE, "new")) == pytest.approx([0.9, 1.1, 1.5])
     assert found.of_others(("none", 1), "a") == ()
-
-
-# -- what is told of a suspicion
 
 
 def suspicion(slowdown: float, *others: float) -> Suspicion:

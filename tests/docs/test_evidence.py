@@ -65,9 +65,6 @@ def outcomes(expected: tuple[Expectation, ...]) -> list[str]:
     return [each.outcome for each in expected]
 
 
-# -- what is stored, and what the pages show of it
-
-
 @pytest.fixture(scope="module")
 def blocks() -> dict[str, str]:
     return evidence.blocks_of(evidence.stored_results())
@@ -205,9 +202,6 @@ def test_a_run_keeps_what_the_machine_says_and_not_who_built_it() -> None:
     assert results.from_json(json.loads(results.dump(found))).machine == found.machine
 
 
-# -- pages
-
-
 def test_a_block_is_written_between_its_marks() -> None:
     page = "a\n<!-- evidence: one -->\nold\n\n<!-- end -->\n<!-- output: b -->\nc\n<!-- end -->\n"
     assert evidence.render_page("p.md", page, {"one": "new"}) == page.replace("old\n\n", "new\n")
@@ -242,8 +236,6 @@ def test_the_summary_names_what_was_missed_and_what_was_not_shown() -> None:
         "| 2026-11-22, A processor, 2 cores |"
     )
 
-
-# -- running
 
 PROGRAM = """
 import sys
@@ -346,9 +338,6 @@ def test_how_long_it_takes_is_known_of_the_same_command_alone(programs: Path) ->
     benchmark.stored.write_text(results.dump(stored))
     assert evidence.minutes_of(benchmark, form) == 5.0
     assert evidence.minutes_of(benchmark, Form("--aa 4", 1.0)) == 1.0
-
-
-# -- what the benchmarks make of their documents
 
 
 def answers(way: str, change: str, said: str, machine: str = "quiet") -> dict[str, object]:

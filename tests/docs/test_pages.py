@@ -147,9 +147,6 @@ def add_models(project: pytest.Pytester) -> None:
     (folder / "swap.onnx").write_bytes(parse(SWAP).SerializeToString())
 
 
-# -- examples
-
-
 @pytest.mark.parametrize(
     ("name", "cases", "skipped"),
     [("writing-tests", 11, 2), ("budgets", 4, 0), ("extending", 1, 0)],
@@ -270,9 +267,6 @@ def headings(text: str) -> dict[str, set[str]]:
     return {title or names[0]: set(names) for title, names in columns}
 
 
-# -- files of others
-
-
 @pytest.mark.parametrize("block", [block for name in NAMES for block in blocks("toml", name)])
 def test_every_block_of_toml_is_one_that_is_read(block: str) -> None:
     content: dict[str, Any] = tomllib.loads(block)
@@ -329,9 +323,6 @@ def test_every_option_that_is_typed_is_there(name: str) -> None:
     assert modes <= {"all", "new", "improved"}
 
 
-# -- configuration
-
-
 def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
     """As the page lists it, for each setting that it names."""
     typed: dict[str, object] = {
@@ -380,9 +371,6 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
     assert told({}, model, ini) == (0.2, 2, 0.2, 0.4, "b", "b", "ssh=host-2")
     assert told({}, {}, ini) == (0.3, 3, 0.3, 0.6, "c", "c", "ssh=host-3")
     assert told({}, {}, {}) == (0.4, 4, 0.4, 0.8, "d", "d", "ssh=host-4")
-
-
-# -- figures and names
 
 
 def test_every_budget_has_a_row_and_its_unit() -> None:
@@ -532,9 +520,6 @@ def test_the_words_of_a_call_are_on_the_page() -> None:
     }
     known = {name for name in vars(ModelPerf) if not name.startswith("_")}
     assert calls == known | {"modelperf"}
-
-
-# -- the metrics in CSV and JSON
 
 
 def test_the_page_on_comparing_names_every_column_of_the_csv() -> None:

@@ -64,9 +64,6 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     return pytester
 
 
-# -- from a first run to a failing build
-
-
 @pytest.mark.slow
 def test_a_first_run_and_a_recording_are_laid_out_as_the_pages_show(
     project: pytest.Pytester,
@@ -141,9 +138,6 @@ def op_counts(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
 
 
-# -- the picture
-
-
 def test_the_picture_is_drawn_from_what_is_stored() -> None:
     drawn = draw(STORED)
     assert PICTURE.read_text("utf-8") == drawn, "type: python docs/pictures/failing_build.py"
@@ -168,9 +162,6 @@ def test_what_is_left_out_of_the_picture_leaves_a_mark() -> None:
     assert list(map(plain, lines)) == ["⋮", "metric  <x>", "───", "⋮", "total 2"]
     assert lines[1] == (Run("metric", ("red",)), Run("  <x>"))
     assert '<tspan class="red">metric</tspan>  &lt;x&gt;</text>' in draw(stored)
-
-
-# -- a test, and what is typed
 
 
 def test_the_markers_of_readme_make_their_cases(project: pytest.Pytester) -> None:

@@ -119,9 +119,6 @@ def test_a_navigation_is_read_with_titles_and_sections_of_sections(tmp_path: Pat
     )
 
 
-# -- what GitHub shows next to the code
-
-
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
 
 
@@ -153,9 +150,6 @@ def test_the_links_of_an_issue_lead_to_the_site_and_the_page_on_security() -> No
     assert advisory in (ROOT / "SECURITY.md").read_text("utf-8")
 
 
-# -- what is made for programs
-
-
 def test_the_list_of_pages_has_their_titles_and_first_sentences() -> None:
     pages = {
         "index.md": "# Home of `it`\n\n![a](a.svg)\n\nSee [this\npage](ci.md) first. Then go.\n",
@@ -180,9 +174,6 @@ def test_every_page_is_listed_and_described_by_prose_alone() -> None:
     assert sum(len(about) > 20 for about in listed.values()) >= 0.9 * len(PAGES)
 
 
-# -- the gallery
-
-
 def test_a_page_is_stored_without_its_scripts_and_gets_them_back() -> None:
     drawn = Drawn(Drawings(), lambda: {"models": []})
     page = render_page(Report(title="A page", drawn=drawn))
@@ -205,9 +196,6 @@ def test_the_gallery_links_to_every_page_of_it() -> None:
     # What a run of today would write, too.
     assert "<td>regressed</td>" in made["gallery/comment.html"]
     assert "regressed" in made["gallery/run.html"]
-
-
-# -- what leads to the site
 
 
 def test_the_check_of_the_site_tells_a_list_that_became_a_paragraph() -> None:

@@ -161,9 +161,6 @@ def test_what_is_pushed_is_what_github_checks(walk: Walk) -> None:
     }
 
 
-# -- the command line
-
-
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Typed]:
     """The commands of the second tutorial by their first words."""

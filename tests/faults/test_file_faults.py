@@ -85,9 +85,6 @@ def spawn(*arguments: str) -> str:
     return done.stdout
 
 
-# -- killed as it writes
-
-
 @pytest.mark.slow
 @LINUX
 def test_a_writer_killed_at_any_system_call_leaves_old_or_new_baselines(tmp_path: Path) -> None:
@@ -138,9 +135,6 @@ def test_a_run_killed_at_any_system_call_of_its_writing_leaves_what_the_next_one
 
 def snapshot_names(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
-
-
-# -- several at once
 
 
 @pytest.mark.slow
@@ -200,9 +194,6 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
     assert len(waits) == 1
     assert store.names() == (NAME,)
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
-
-
-# -- a disk that takes no more
 
 
 @pytest.fixture(scope="module")
@@ -368,9 +359,6 @@ def test_without_room_for_temporary_files_a_case_is_not_measured_and_says_why(
         assert "Traceback" not in told
 
 
-# -- folders that are closed
-
-
 def test_a_folder_of_baselines_that_is_closed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,9 +405,6 @@ def test_a_folder_of_profiles_that_is_read_only_is_told_before_anything_is_measu
         with pytest.raises(OutputError, match=r"Read-only file system\. .*--profile-dir"):
             change()
     assert snapshot_files(profiles.root) == before
-
-
-# -- files that are none, or broken
 
 
 def _pipe(path: Path) -> None:
@@ -587,9 +572,6 @@ def test_no_depth_of_nesting_is_more_than_an_error(tmp_path: Path, opening: str)
             read_stored_profile(path)
         path.write_text(f"[{deep},\n{kernel('a', 1, 2)},\n{inference(0, 9)}]")
         assert run_command("trace", str(path)).exit_code in {0, 2}
-
-
-# -- files that were cut off, or changed
 
 
 def test_a_twin_that_lacks_a_byte_or_has_another_one_is_refused(tmp_path: Path) -> None:

@@ -155,9 +155,6 @@ def profiled(*arguments: str) -> tuple[Result, list[dict[str, Any]]]:
     return result, cases
 
 
-# -- workers
-
-
 @pytest.mark.slow
 @on_linux
 def test_memory_that_runs_out_fails_its_case_and_the_next_is_measured(folder: Path) -> None:
@@ -236,8 +233,6 @@ def test_a_quantizer_that_is_killed_fails_its_variant_and_the_others_go_on() -> 
     assert {"SIGKILL", "quantizer."} <= set(failures["int8-dynamic"].split())
     assert failures["int8-static"].endswith("ValueError: of its own.")
 
-
-# -- a model that changes
 
 CHANGES = [
     ("replace", "m.onnx was changed after it was opened"),
@@ -393,8 +388,6 @@ def test_a_model_that_is_cut_off_is_an_error_and_no_crash() -> None:
             read()
 
 
-# -- clocks
-
 # In a worker, before anything else is imported.
 JUMPING = """
 import random, time
@@ -471,8 +464,6 @@ def test_an_hour_within_one_inference_is_not_the_median(asleep_at: int) -> None:
     assert median.value_ns is None or median.value_ns == pytest.approx(MS, rel=0.1)
 
 
-# -- processors
-
 two_processors = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
     reason="takes two processors that can be taken away",
@@ -536,9 +527,6 @@ def assert_only_the_second_is_measured(result: Result, cases: Sequence[dict[str,
     assert first["outcome"] == "skipped"
     assert first["reason"].startswith("2 cores are wanted, but")
     assert second["outcome"] == "measured"
-
-
-# -- interrupts, and what is left behind
 
 
 def send_interrupt(*_: object, **__: object) -> NoReturn:
@@ -652,8 +640,6 @@ def test_what_crashes_leaves_nothing(disturb: GiveSign, command: str) -> None:
     assert (result.exit_code, result.err) == (3, "")
     assert "was killed by SIGKILL (killed) in round 1 (measure)" in result.out
 
-
-# -- test runs
 
 project = plugin_conftest.run
 # The second test ends the process that runs it, where pytest-xdist has several.

@@ -150,9 +150,6 @@ def test_a_way_through_a_link_names_no_place_outside_of_a_copy(tmp_path: Path) -
         external_files(open_model(tmp_path / "m" / "model.onnx"))
 
 
-# -- a note of ours in a model of another
-
-
 @pytest.mark.parametrize(
     "note", ["0:4611686018427387904", "0:8192|0:8192", "-9:-1|-9:-1", "5:4|4611686018427387904:0"]
 )

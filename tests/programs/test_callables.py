@@ -60,9 +60,6 @@ def compare(before: Any, after: Any, *inputs: object) -> CaseComparison:  # noqa
     )
 
 
-# -- the speedup
-
-
 def test_a_comparison_with_a_number_holds_for_the_whole_interval() -> None:
     speedup = Speedup(2.0, 1.8, 2.2)
     assert speedup > 1.7
@@ -118,9 +115,6 @@ def test_sides_that_did_not_run_in_turn_have_no_speedup() -> None:
     assert repr(duet.speedup) == "2.00x (1.67 to 2.50)"
 
 
-# -- judging
-
-
 def test_a_callable_that_takes_half_the_time_is_twice_as_fast() -> None:
     found = judge_callables(CASE, rounds_of(4 * MS, 2 * MS), GATE, ())
     assert found.verdict is Verdict.IMPROVED
@@ -151,9 +145,6 @@ def test_outputs_fail_a_comparison_only_with_a_tolerance() -> None:
     strict = replace(GATE, tolerances=replace(GATE.tolerances, figures=(("outputs", 0.1),)))
     assert judge_callables(CASE, rounds, GATE, (other,)).verdict is Verdict.PASSED
     assert judge_callables(CASE, rounds, strict, (other,)).verdict is Verdict.REGRESSED
-
-
-# -- both sides in this process
 
 
 @pytest.fixture
@@ -229,9 +220,6 @@ def test_a_function_whose_call_runs_nothing_is_refused(kind: str) -> None:
     side: Callable[[], object] = {"coroutine": coroutine, "generator": generator}[kind]
     with pytest.raises(EngineOptionError, match=f"{kind}.*calling it runs nothing"):
         compare(side, lambda: None)
-
-
-# -- inputs and outputs
 
 
 def test_inputs_of_a_model_are_in_its_order_or_by_name() -> None:

@@ -138,8 +138,6 @@ def test_an_unknown_commit_leaves_nothing(repository: ProgramRepository, cache: 
     assert not [path for path in cache.rglob("*") if path.name.startswith("1111111111")]
 
 
-# -- several processes
-
 _MAKER = """
 import sys
 from functools import partial
@@ -195,9 +193,6 @@ def test_a_tree_without_its_note_is_made_again(repository: ProgramRepository, ca
     (tree / "left").touch()
     tree_of(first, repository.path, folder=cache)
     assert not (tree / "left").exists()
-
-
-# -- removing
 
 
 def test_trees_that_are_not_used_are_removed(repository: ProgramRepository, cache: Path) -> None:
@@ -256,9 +251,6 @@ def test_trees_of_a_removed_repository_are_removed(
     assert not tree.parent.exists()
 
 
-# -- submodules
-
-
 @pytest.fixture
 def with_submodule(repository: ProgramRepository, tmp_path: Path) -> ProgramRepository:
     inner = ProgramRepository(tmp_path / "inner")
@@ -295,9 +287,6 @@ def test_a_submodule_that_is_not_here_has_a_sentence(
     git(with_submodule.path, "submodule", "--quiet", "deinit", "--force", "sub")
     with pytest.raises(UsageError, match=r"submodule sub.*`git submodule update --init sub`"):
         tree_of(first, with_submodule.path, folder=cache)
-
-
-# -- files that git ignores
 
 
 def test_an_ignored_file_is_linked(repository: ProgramRepository, cache: Path) -> None:

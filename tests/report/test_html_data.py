@@ -117,9 +117,6 @@ def side_run(median_ms: float) -> SideRun:
     )
 
 
-# -- latencies
-
-
 def test_a_point_has_the_throughput_of_its_median_and_of_the_ends_of_its_interval() -> None:
     latency = make_latency(make_rounds(4.0), batch_size=8)
     point: Any = point_entry("b8-c2", Case(8, 2, (("seq", 64),)), RanFigures(latency=latency))
@@ -165,9 +162,6 @@ def test_numbers_that_json_has_no_word_for_are_null() -> None:
     )
     assert read["point"]["interval_ms"] == [1.0, None]
     assert json.loads(dump_data({"a": (math.nan, -math.inf, 1.5)})) == {"a": [None, None, 1.5]}
-
-
-# -- a profile
 
 
 def test_a_profile_is_one_model_of_one_side_with_a_point_for_each_case_that_was_to_run() -> None:
@@ -275,9 +269,6 @@ def test_a_function_has_a_latency_and_no_layers() -> None:
     model = one_model(profile_data(measured_function()))
     assert model["points"][0][0]["ms"] is not None
     assert (model["cases"][0]["layers"], model["cases"][0]["types"]) == ([], [])
-
-
-# -- a comparison
 
 
 def test_a_comparison_has_both_sides_everywhere() -> None:
@@ -431,9 +422,6 @@ def test_the_zeros_of_weights_are_in_a_page_only_where_weights_were_read() -> No
     assert first["effective_macs"] == [3]
 
 
-# -- a run
-
-
 def test_a_run_has_a_model_for_each_baseline_and_the_names_of_its_reports() -> None:
     fresh = outcome(
         FRESH,
@@ -496,9 +484,6 @@ def test_a_run_without_a_case_has_no_model_and_a_page() -> None:
     assert "no case" in Markup(render_run_page(report)).text
 
 
-# -- a sweep
-
-
 def sweep_of(*names: str, threshold_ms: float | None = 5.0) -> Any:  # noqa: ANN401  # as below
     configurations = [make_configuration(b, 1, s) for b in (1, 4) for s in (1, 2)]
     sides = [
@@ -554,9 +539,6 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
     text = Markup(render_sweep_page(replace(sweep, sides=(side,)))).text
     assert "best b1-c1-s2 1.000 k items/s at 2.000 ms (within 5 ms)" in text
     assert "b4-c1-s2: failed: it <died>" in text
-
-
-# -- what a page says without JavaScript
 
 
 def test_the_page_of_a_comparison_says_all_that_decides() -> None:
@@ -651,9 +633,6 @@ def test_of_many_cases_only_those_with_something_to_say_have_a_section() -> None
     assert render_run_page(run(*fine[:9], outcome(SLOWER))).count("<details") == 10
 
 
-# -- whatever a name holds
-
-
 @given(st.text(st.characters()))
 def test_any_text_is_the_same_after_packing_and_unpacking(text: str) -> None:
     packed = pack(dump_data({text: [text]}))
@@ -691,9 +670,6 @@ def test_a_name_is_shown_as_it_is() -> None:
     assert "\u202e" not in page
     (model,) = unpacked_models(page)
     assert model["cases"][0]["layers"][0]["names"] == [EVIL, EVIL]
-
-
-# -- the file
 
 
 def big(layers: int) -> Comparison:
@@ -768,9 +744,6 @@ def test_no_script_and_no_style_ends_before_its_end(path: Path) -> None:
     text = path.read_text("utf-8")
     assert text.strip()
     assert re.search(r"</(script|style)|<!--", text, re.IGNORECASE) is None
-
-
-# -- the command
 
 
 def model_path() -> str:

@@ -116,9 +116,6 @@ def everything_below(folder: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-# -- from git
-
-
 @pytest.mark.parametrize(
     "text", ["HEAD~1", "release", "refs/heads/release", "v1", "v1-signed", "short", "full"]
 )
@@ -278,9 +275,6 @@ def test_a_link_that_leads_nowhere_is_refused(repository: Repository, aim: str, 
     assert said in repository.refusal("HEAD")
 
 
-# -- external data
-
-
 def test_external_data_comes_from_the_same_commit_and_is_named_if_it_was_not_committed(
     repository: Repository,
 ) -> None:
@@ -314,9 +308,6 @@ def test_a_file_that_is_no_model_is_refused_by_its_place_and_ref(repository: Rep
     repository.commit({"m.onnx": model(1)})
     with pytest.raises(ModelError, match=r"m\.onnx as of HEAD~1 \([0-9a-f]{10}\) is not an ONNX"):
         repository.taken("HEAD~1")
-
-
-# -- what git cannot give
 
 
 def test_a_file_that_was_not_there_is_not_looked_for_under_another_name(
@@ -434,8 +425,6 @@ def test_a_git_that_does_not_answer_is_ended(
         ask_git(tmp_path, "status", seconds=0.01)
 
 
-# -- Git LFS
-
 POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"
     b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
@@ -510,9 +499,6 @@ def test_external_data_may_be_a_pointer_too(
     programs(tmp_path, monkeypatch, git=f'exec "{REAL_GIT}" "$@"', git_lfs="printf weights")
     with older_version("HEAD", repository.path / "m.onnx", repository.path) as path:
         assert (path.parent / "w.bin").read_bytes() == b"weights"
-
-
-# -- by a path
 
 
 def test_the_path_of_a_file_is_the_older_version_itself_and_stays(tmp_path: Path) -> None:

@@ -71,9 +71,6 @@ def verdict(measured: Measurement, **values: object) -> Verdict:
     return metric.verdict
 
 
-# -- latency
-
-
 @pytest.mark.parametrize(
     ("limit", "expected"),
     [(10.001, Verdict.PASSED), (9.999, Verdict.OVER_BUDGET), (10.0, Verdict.INCONCLUSIVE)],
@@ -136,9 +133,6 @@ def test_a_tail_that_lacks_samples_leaves_the_other_percentiles_their_rounds(see
     assert {metric.verdict for metric in others} == {Verdict.PASSED}
     assert rarest.verdict is Verdict.INCONCLUSIVE
     assert rarest.samples_needed == 6636
-
-
-# -- slow models and functions
 
 
 def held(bench: FakeBench, setup: Setup = STRETCHED, **limits: float) -> tuple[list[Metric], int]:
@@ -214,9 +208,6 @@ def test_few_rounds_are_said_to_be_few() -> None:
     assert few_rounds_note(budgets(load_ms=1), few) is None
 
 
-# -- throughput: more is better
-
-
 @pytest.mark.parametrize(
     ("least", "expected"),
     [(399, Verdict.PASSED), (401, Verdict.OVER_BUDGET), (400, Verdict.INCONCLUSIVE)],
@@ -266,9 +257,6 @@ def test_a_throughput_asks_the_same_of_the_latency_as_its_inverse() -> None:
     (of_rate,) = time_limits(budgets(items_per_second=400), batch_size=4)
     (of_latency,) = time_limits(budgets(latency_ms=10), batch_size=4)
     assert of_rate == of_latency
-
-
-# -- what is seen once a round, or once
 
 
 def started(*load_ms: float) -> Measurement:
@@ -341,9 +329,6 @@ def test_several_budgets_keep_their_order_and_those_of_the_file_are_left_out() -
     assert [metric.name for metric in metrics] == ["load_ms", "latency_p50"]
 
 
-# -- what follows from the file
-
-
 LINEAR = "g (float[N,3] x) => (float[N,5] y) { y = MatMul(x, w) }"
 UNKNOWN = """g (float[N,3] x) => (float[N,5] y) { z = my.ops.Odd(x)  y = MatMul(z, w) }"""
 
@@ -376,8 +361,6 @@ def test_of_a_function_nothing_is_counted() -> None:
         (name, None, Verdict.INCONCLUSIVE) for name in ("macs", "params", "size_bytes")
     ]
 
-
-# -- counts that only a run can tell all of
 
 ALONE = replace(static_of("g (float[1,4] x) => (float[1,4] y) { y = Relu(x) }"), undecided=1)
 
@@ -420,9 +403,6 @@ def test_an_earlier_run_of_the_same_case_tells_its_macs_where_none_runs_now() ->
 def test_a_run_for_budgets_alone_does_not_say_how_a_case_was_judged(how: How | None) -> None:
     found = with_run(replace(SAME, how=how), rounds_of(1.0))
     assert (found.rounds, found.how, found.is_duet) == (6, how, False)
-
-
-# -- single inferences, and shares of time
 
 
 def test_the_slowest_inference_is_the_figure_and_says_of_how_many() -> None:
@@ -485,9 +465,6 @@ def test_a_real_time_factor_is_the_median_by_the_seconds_of_the_whole_batch(
     assert metric.detail == "for 0.04 s of input"
 
 
-# -- the items of a generator
-
-
 def test_items_are_judged_by_their_median_over_the_processes() -> None:
     times_ns = [[4 * MS] * 20 for _ in range(5)]
     figures = LimitedFigures(None, None, 1, items={"item_ms": times_ns})
@@ -498,9 +475,6 @@ def test_items_are_judged_by_their_median_over_the_processes() -> None:
     assert (first.after, first.verdict) == (None, Verdict.INCONCLUSIVE)
 
 
-# -- figures that are known without timing
-
-
 def test_an_installed_size_names_what_takes_most() -> None:
     found = InstalledSize({"magika": 1_000_000, "numpy": 60_000_000})
     figures = LimitedFigures(None, None, 1, installed={"magika": found})
@@ -509,9 +483,6 @@ def test_an_installed_size_names_what_takes_most() -> None:
     assert describe_metric(metric, None) == snapshot(
         "installed size 61.00 MB, magika and 1 requirement; numpy takes 60.0 MB, limit 50.00 MB"
     )
-
-
-# -- improvements and speedups
 
 
 def change(name: str, ratio: float, verdict: Verdict, spread: float | None = None) -> Metric:

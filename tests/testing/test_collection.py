@@ -33,9 +33,6 @@ def models(run: pytest.Pytester) -> pytest.Pytester:
     return run
 
 
-# -- named on the command line
-
-
 def test_a_named_model_is_a_test(run: pytest.Pytester) -> None:
     for path in ("dense.onnx", str(run.path / "dense.onnx")):
         assert collected(run, path) == ["dense.onnx::b1-c1"]
@@ -183,9 +180,6 @@ def test_a_broken_model_is_one_message_and_the_others_are_run(
     assert_says_no_internals(result)
 
 
-# -- sizes that a model leaves open
-
-
 def test_the_table_that_a_model_with_an_open_size_shows_can_be_pasted(run: pytest.Pytester) -> None:
     failed = run.runpytest_inprocess(*STATIC, "linear.onnx")
     failed.assert_outcomes(errors=1)
@@ -221,9 +215,6 @@ def test_the_arguments_that_are_shown_can_be_pasted(run: pytest.Pytester, test: 
     (shown,) = {line.removeprefix("E").strip() for line in failed.outlines if '={"' in line}
     run.makepyfile(test_pasted=test.format(f", {shown}"))
     run.runpytest_inprocess(*STATIC, "test_pasted.py").assert_outcomes(passed=1)
-
-
-# -- named by tables
 
 
 ENCODER_CASES = [f"models/encoder.onnx::{case}" for case in ("b1-c1", "b1-c2", "b8-c1", "b8-c2")]
@@ -503,9 +494,6 @@ def test_the_order_is_the_same_in_every_run(models: pytest.Pytester) -> None:
     assert first[:2] == ["models/decoder.onnx::b8-c1", "models/decoder.onnx::b1-c1"]
 
 
-# -- selected as any test is
-
-
 @pytest.mark.parametrize("options", [(), STATIC])
 def test_a_conftest_may_skip_models(run: pytest.Pytester, options: tuple[str, ...]) -> None:
     run.makeconftest(
@@ -550,9 +538,6 @@ def test_what_failed_last_is_run_again_alone(
     models.runpytest_inprocess(*STATIC).assert_outcomes(passed=1, failed=1)
     again = models.runpytest_inprocess(*STATIC, "--lf")
     again.assert_outcomes(failed=1)
-
-
-# -- tables that mean nothing
 
 
 @pytest.mark.parametrize(
@@ -656,9 +641,6 @@ def test_a_model_of_two_roots_is_found_by_the_table_of_the_root(run: pytest.Pyte
     result = run.runpytest_inprocess(*STATIC, str(outside))
     assert result.ret != pytest.ExitCode.OK
     assert_says_no_internals(result)
-
-
-# -- two tests of one case
 
 
 def write_marked(run: pytest.Pytester, model: str, words: str = "") -> None:

@@ -147,9 +147,6 @@ def test_the_drift_since_the_last_tag_counts_too(
     assert "drift since v1.0" in told(result)
 
 
-# -- what is missing
-
-
 def test_without_a_history_the_error_says_what_to_set(models: pytest.Pytester) -> None:
     result = models.runpytest_inprocess(*TIMED)
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -26,9 +26,6 @@ COUNTS = (*TIMED, "--modelperf-static-only")
 FULL = Path("/dev/full")
 
 
-# -- interrupted
-
-
 def interrupted(models: pytest.Pytester, *options: str) -> pytest.RunResult:
     """A run that is interrupted after its first test."""
     models.makepyfile(f"{test_of('base.onnx')}\n        def test_stop():\n"
@@ -228,9 +225,6 @@ def test_an_interrupt_while_a_run_ends_loses_nothing(
     assert_says_no_internals(result)
 
 
-# -- what cannot be read or written
-
-
 @pytest.mark.parametrize("options", [(UPDATE,), ("--modelperf-prune",)])
 def test_baselines_that_cannot_be_written_are_told_before_anything_is_measured(
     models: pytest.Pytester, options: tuple[str, ...]
@@ -418,9 +412,6 @@ def test_a_report_is_not_written_over_what_is_read_or_another_report(
     assert (model.read_bytes(), weights.read_bytes()) == before
 
 
-# -- reports
-
-
 def test_reports_are_written_where_tests_fail_too(models: pytest.Pytester) -> None:
     source = test_of("base.onnx").replace(
         "def test_", "@pytest.mark.perf_budget(macs=1)\n        def test_"
@@ -509,9 +500,6 @@ def test_pytest_benchmark_reads_its_json(models: pytest.Pytester) -> None:
     head, *rows = (models.path / "bench.csv").read_text("utf-8").splitlines()
     median = head.split(",").index("median")
     assert [float(row.split(",")[median]) > 0.00019 for row in rows] == [True, True]
-
-
-# -- nothing is left behind
 
 
 @pytest.fixture

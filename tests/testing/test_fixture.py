@@ -26,9 +26,6 @@ def blend(run: pytest.Pytester) -> pytest.Pytester:
     return run
 
 
-# -- the fixture
-
-
 @pytest.mark.slow
 def test_a_profile_is_a_value_to_assert_on(run: pytest.Pytester) -> None:
     run.makepyfile(
@@ -354,8 +351,6 @@ def test_the_names_of_models_are_told_in_one_line(run: pytest.Pytester) -> None:
     result.assert_outcomes(failed=1)
     assert "\x1b" not in result.stdout.str()
 
-
-# -- extensions
 
 COUNTS_BLEND = """
     def test_blend(modelperf):

@@ -45,9 +45,6 @@ def refusal(run: pytest.Pytester) -> str:
     return " ".join(between(result.outlines, "ERROR collecting", "short test summary").split())
 
 
-# -- cases
-
-
 def test_each_phase_of_a_generation_is_a_test(decoder: pytest.Pytester) -> None:
     write_table(decoder, TABLE)
     assert collected(decoder) == [
@@ -130,9 +127,6 @@ def test_markers_and_calls_take_the_same_words(decoder: pytest.Pytester) -> None
     )
 
 
-# -- what makes no sense
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -188,9 +182,6 @@ def test_a_tolerance_of_the_whole_run_may_name_phases(run: pytest.Pytester) -> N
         run, '[tool.modelperf]\ntolerance = {ttft = 0.1}\n[tool.modelperf.models."dense.onnx"]'
     )
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
-
-
-# -- baselines
 
 
 def test_a_baseline_knows_the_phases_and_their_counts(decoder: pytest.Pytester) -> None:
@@ -253,9 +244,6 @@ def test_an_unused_phase_is_pruned(decoder: pytest.Pytester) -> None:
     decoder.runpytest_inprocess(*STATIC, "--modelperf-prune").assert_outcomes(passed=1)
     cases = read_json(decoder.path / "baselines/decoder/model.json")["cases"]
     assert list(cases) == ["b1-c1-prompt16-prefill"]
-
-
-# -- what runs
 
 
 @pytest.mark.slow

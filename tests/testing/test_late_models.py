@@ -79,8 +79,6 @@ def names(run: pytest.Pytester) -> list[str]:
     return sorted(each.name for each in (run.path / "baselines").iterdir())
 
 
-# -- fixtures
-
 EXPORTED = """
     @pytest.mark.perf_case(fixture="exported", batch_size=[1, 8], dims={"seq": 2})
     @pytest.mark.perf_budget(macs=1000)
@@ -196,9 +194,6 @@ def test_without_the_option_no_fixture_runs(run: pytest.Pytester) -> None:
     assert not (run.path / "exports.txt").exists()
 
 
-# -- functions
-
-
 def test_a_function_in_a_marker_makes_the_model_that_its_baseline_names(
     run: pytest.Pytester,
 ) -> None:
@@ -276,9 +271,6 @@ def test_a_table_that_does_not_fix_its_model_is_refused(
     assert_usage_error(result, f"*{message}*")
 
 
-# -- absent files
-
-
 def test_a_file_that_a_fixture_writes_is_there_at_setup(run: pytest.Pytester) -> None:
     source = """
         import shutil
@@ -292,9 +284,6 @@ def test_a_file_that_a_fixture_writes_is_there_at_setup(run: pytest.Pytester) ->
     """
     run_static(run, source, "--modelperf-update-baseline").assert_outcomes(passed=1)
     assert names(run) == ["made"]
-
-
-# -- ONNX Runtime's own format
 
 
 def test_a_file_of_the_runtime_is_tested_by_its_path_and_says_what_is_not_known(
@@ -321,9 +310,6 @@ def test_a_call_takes_a_file_of_the_runtime(run: pytest.Pytester) -> None:
     """
     run_static(run, source, "--modelperf-update-baseline").assert_outcomes(passed=1)
     assert names(run) == ["dense.ort+"]
-
-
-# -- with other plugins
 
 
 def test_workers_of_xdist_run_a_function_once(run: pytest.Pytester) -> None:
@@ -356,9 +342,6 @@ def test_a_test_that_is_run_again_gets_the_new_value_of_its_fixture(run: pytest.
     """
     result = run_static(run, source, "-p", "pytest_rerunfailures", "--reruns", "1")
     result.stdout.fnmatch_lines(["*linear.onnx has a dimension without a size*"])
-
-
-# -- the fixture `modelperf`
 
 
 def test_a_call_takes_a_function_but_no_name_of_a_fixture(run: pytest.Pytester) -> None:

@@ -37,9 +37,6 @@ def run_static(run: pytest.Pytester, source: str, *arguments: str) -> pytest.Run
     return run.runpytest_inprocess(*STATIC, *arguments)
 
 
-# -- the cases of a test
-
-
 @pytest.mark.parametrize(
     ("marker", "ids"),
     [
@@ -159,9 +156,6 @@ def test_a_model_is_looked_for_beside_the_test_and_then_below_the_root(
         (run.path / name).rename(folder / name)
     run.makepyfile(test_outer=source.format(model="dense.onnx", macs=15))
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=3)
-
-
-# -- together with what pytest has
 
 
 def test_cases_and_other_parameters_are_combined(run: pytest.Pytester) -> None:
@@ -445,9 +439,6 @@ def test_strict_markers_know_ours_and_the_list_says_what_they_take(run: pytest.P
     )
 
 
-# -- budgets
-
-
 def test_budgets_of_outer_levels_hold_and_inner_ones_override_them(run: pytest.Pytester) -> None:
     result = run_static(
         run,
@@ -551,9 +542,6 @@ def test_budgets_hold_for_each_call_of_the_fixture(run: pytest.Pytester) -> None
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(['>*modelperf("dense.onnx", batch_size=2)', "E*over budget: MACs*"])
     assert_says_no_internals(result)
-
-
-# -- what means nothing
 
 
 # Where a run goes on to its end, pytest shows no traceback, which takes it longer than all else.

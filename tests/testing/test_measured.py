@@ -75,9 +75,6 @@ def names_of(metrics: Sequence[Mapping[str, Any]], verdict: str) -> set[str]:
     return {metric["name"] for metric in metrics if metric["verdict"] == verdict}
 
 
-# -- a latency that nothing can judge
-
-
 def without_times(recording: BaselineRecording) -> BaselineRecording:
     """As a checkout on another kind of machine has it."""
     assert recording.machine is not None
@@ -164,9 +161,6 @@ def test_a_case_that_was_not_recorded_again_is_inconclusive_on_another_machine(
     result.assert_outcomes(failed=1)
     assert case_of(models)["verdict"] == "inconclusive"
     assert "b2-c1 was recorded with another model than the twin" in case_of(models)["notes"][0]
-
-
-# -- from new to improved
 
 
 def test_without_a_baseline_a_case_is_measured_and_new(models: pytest.Pytester) -> None:
@@ -411,8 +405,6 @@ def test_a_tolerance_that_is_wide_enough_lets_a_slower_model_pass(
     measured(recorded, test_of("slow_400us.onnx", tolerance=WIDE)).assert_outcomes(passed=1)
 
 
-# -- budgets
-
 WITHIN = {
     "latency_ms": 1e6,
     "items_per_second": 1e-3,
@@ -515,9 +507,6 @@ def test_a_budget_is_judged_beside_the_baseline(recorded: pytest.Pytester) -> No
     assert limits == {"latency_p50": "over budget", "peak_rss_bytes": "passed"}
 
 
-# -- what could not be decided
-
-
 @pytest.fixture
 def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     """No duet shows anything."""
@@ -559,8 +548,6 @@ def test_what_is_inconclusive_passes_with_a_word_and_fails_a_strict_run(
     )
     assert_says_no_internals(strict)
 
-
-# -- what goes wrong
 
 FAULTY = """
     import pytest
@@ -687,9 +674,6 @@ def test_an_unknown_engine_is_told_with_those_that_there_are(models: pytest.Pyte
     assert_says_no_internals(result)
 
 
-# -- against something else than the baseline
-
-
 def test_a_path_stands_for_the_baseline(models: pytest.Pytester) -> None:
     result = measured(models, test_of("base.onnx"), "--modelperf-against=fast_100us.onnx")
     result.assert_outcomes(failed=1)
@@ -784,9 +768,6 @@ def test_more_work_on_another_engine_is_accepted_by_recording_it(recorded: pytes
     case = case_of(recorded)
     assert case["verdict"] == "regressed"
     assert "--modelperf-update-baseline" in case["accept"]
-
-
-# -- the fixture
 
 
 def run_body(models: pytest.Pytester, body: str, *options: str) -> pytest.RunResult:
@@ -967,8 +948,6 @@ def test_budgets_of_the_test_hold_for_a_call(models: pytest.Pytester) -> None:
     assert_says_no_internals(result)
 
 
-# -- functions
-
 FUNCTIONS = """
     import pytest
 
@@ -1136,9 +1115,6 @@ def test_a_function_has_no_graph_to_count(models: pytest.Pytester) -> None:
     assert_says_no_internals(result)
 
 
-# -- traces
-
-
 def test_a_case_that_ran_has_a_trace(models: pytest.Pytester) -> None:
     result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
     result.assert_outcomes(passed=1)
@@ -1175,9 +1151,6 @@ def test_a_trace_that_cannot_be_had_fails_its_test(
     result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*the engine is gone*"])
-
-
-# -- skipped
 
 
 def test_a_test_that_skips_itself_before_its_check_is_told_by_a_strict_run(

@@ -68,9 +68,6 @@ def run_on(processes: ClusterProcesses, models: pytest.Pytester, *options: str) 
     return models.runpytest_inprocess(f"--modelperf-cluster={processes.file}", *options)
 
 
-# -- the same run as without a cluster
-
-
 def test_a_run_records_and_judges_as_one_without_a_cluster(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
@@ -264,9 +261,6 @@ def test_the_older_model_itself_travels_with_its_case(
     )
 
 
-# -- machines
-
-
 def test_a_case_runs_on_each_machine_that_its_table_names(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
@@ -310,9 +304,6 @@ def test_a_machine_that_is_not_there_is_an_error_before_anything_runs(
     result.assert_outcomes(passed=1, deselected=1)
 
 
-# -- what cannot travel
-
-
 def test_an_engine_that_only_a_conftest_has_is_an_error_before_anything_runs(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
@@ -352,9 +343,6 @@ def test_pytest_xdist_and_a_cluster_do_not_go_together(
     place = f"--modelperf-cluster={processes.file}"
     result = models.runpytest_subprocess("-p", "xdist", "-n", "2", place, *TIMED)
     assert_usage_error(result, "ERROR: --modelperf-cluster goes with one process of pytest,*")
-
-
-# -- faults
 
 
 def test_a_case_whose_machine_dies_is_measured_by_another(
@@ -426,9 +414,6 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
     result.stdout.fnmatch_lines(["wrote *base.onnx"])
     result.stdout.fnmatch_lines(["*scheduler * is gone: start it again*"])
     assert [path.name for path in (models.path / "baselines").iterdir()] == ["base"]
-
-
-# -- without a cluster
 
 
 def test_a_case_of_another_machine_names_the_option_that_helps(

@@ -71,9 +71,6 @@ def run_static(run: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     return run.runpytest_inprocess(*STATIC, *arguments)
 
 
-# -- three places
-
-
 def test_there_is_a_sample_of_every_option() -> None:
     assert list(SAMPLES) == [option.key for option in IN_FILES]
 
@@ -159,9 +156,6 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf]\nbaseline_dir = "kept"')
     again = run_static(run, "--modelperf-strict", "dense.onnx")
     again.assert_outcomes(passed=1)
-
-
-# -- what is wrong
 
 
 @pytest.mark.parametrize(
@@ -271,9 +265,6 @@ def test_an_engine_that_nobody_knows_is_told_with_those_there_are(run: pytest.Py
     assert_says_no_internals(result)
 
 
-# -- the option that records
-
-
 @pytest.mark.parametrize(
     ("arguments", "mode"),
     [
@@ -299,9 +290,6 @@ def test_a_mode_of_a_file_of_settings_that_is_none_names_those_there_are(
     run.makeini("[pytest]\naddopts = --modelperf-update-baseline=newest")
     result = run_static(run)
     assert_usage_error(result, "*--modelperf-update-baseline=all|new|improved*'newest'*")
-
-
-# -- without --modelperf
 
 
 @pytest.mark.parametrize("option", RUN_SETTINGS, ids=lambda option: option.key)
@@ -340,9 +328,6 @@ def test_a_shortened_option_is_refused(run: pytest.Pytester) -> None:
     """An option that is added later must not change what one means that is typed today."""
     result = run.runpytest_inprocess("--modelperf-stat")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-
-
-# -- help
 
 
 def test_the_help_has_each_option_once_in_a_group_of_its_own_and_lists_every_ini_key(

@@ -113,9 +113,6 @@ def summary(*cases: CaseComparison, width: int | None = 80, verbosity: int = 0) 
     return render_summary(report, TextStyle(width), verbosity=verbosity)
 
 
-# -- the failure of one test
-
-
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_regression_has_the_figures_of_a_comparison_and_says_how_to_accept_it(width: int) -> None:
     compared_text = render_comparison(compared(SLOWER), TextStyle(width), COMMAND_WORDING)
@@ -130,9 +127,6 @@ def test_a_regression_has_the_figures_of_a_comparison_and_says_how_to_accept_it(
     assert shlex.split(accept.replace("\\\n", "")) == [
         "pytest", "--modelperf", "--modelperf-update-baseline", "models/encoder.onnx::b8-c2",
     ]  # fmt: skip
-
-
-# -- what a failure shows unless it is asked for more
 
 
 @pytest.mark.parametrize(
@@ -601,9 +595,6 @@ def test_colour_is_written_only_where_it_is_asked_for() -> None:
     assert colored.startswith("\x1b[1;31mregressed")
 
 
-# -- the summary
-
-
 @pytest.mark.parametrize(
     ("factors", "told"),
     [
@@ -818,9 +809,6 @@ def test_the_place_names_every_machine_and_engine_once() -> None:
     )
 
 
-# -- plans
-
-
 def test_plans_come_first_and_then_whether_they_were_written() -> None:
     recording = BaselineRecording(name="encoder", model=make_model("e", None, None, 1), cases=())
     recorded = outcome(FRESH, recording=recording)
@@ -863,9 +851,6 @@ def test_of_many_plans_the_first_are_shown_unless_all_are_asked_for() -> None:
     assert shown.count("p50 latency") == 20
     assert render_summary(report, TextStyle(80), verbosity=1).count("p50 latency") == 50
     assert "p50 latency" not in render_summary(report, TextStyle(80), verbosity=-1)
-
-
-# -- names
 
 
 def test_names_are_as_short_as_tells_them_apart() -> None:
@@ -935,9 +920,6 @@ def test_two_tests_never_share_a_name(tests: Sequence[str]) -> None:
     assert len(set(names)) == len(tests)
 
 
-# -- what fits
-
-
 @given(st.text(max_size=60), st.integers(10, 40), st.integers(0, 6))
 @example("\N{CJK UNIFIED IDEOGRAPH-4E00}" * 40, 11, 3)
 def test_a_wrapped_text_fits_and_loses_nothing(text: str, width: int, indent: int) -> None:
@@ -986,9 +968,6 @@ def test_nothing_that_a_terminal_obeys_is_in_a_text(name: str) -> None:
     for text in texts:
         assert printable(text.replace("\n", "")) == text.replace("\n", "")
     assert all("\n" not in short_verdict(made) for made in report.outcomes)
-
-
-# -- Markdown
 
 
 def test_a_run_as_markdown() -> None:
@@ -1078,8 +1057,6 @@ def test_markdown_stays_below_what_a_summary_may_have_and_says_what_it_left_out(
     assert "more rows are not shown." in shown
 
 
-# -- annotations
-
 COMMAND = re.compile(r"::(error|warning|notice) ([^\n]*?)::([^\n]*)")
 
 
@@ -1149,9 +1126,6 @@ def test_an_annotation_is_one_command_whatever_the_name(name: str) -> None:
         assert found["line"] == "3"
 
 
-# -- junit
-
-
 def test_properties_of_a_case() -> None:
     made = outcome(SLOWER, load_ms=21.3, peak_rss_bytes=104_857_600)
     assert junit_properties(made) == snapshot(
@@ -1202,9 +1176,6 @@ def test_properties_can_be_written_as_xml(name: str) -> None:
         ET.SubElement(root, "property", name=key, value=value)
     read = ET.fromstring(ET.tostring(root, encoding="utf-8"))  # noqa: S314  # our own text
     assert [(p.get("name"), p.get("value")) for p in read] == list(junit_properties(made))
-
-
-# -- JSON
 
 
 def test_a_run_as_json() -> None:
@@ -1373,8 +1344,6 @@ def test_the_json_of_a_run_is_ascii_and_has_no_infinite_number() -> None:
     assert json.loads(text)["cases"][0]["metrics"][0]["detectable"] is None
 
 
-# -- pytest-benchmark
-
 TIMES = ((3_300_000, 3_310_000, 3_290_000), (3_400_000, 9_000_000))
 
 
@@ -1456,9 +1425,6 @@ def test_cases_and_models_of_one_test_are_benchmarks_of_their_own() -> None:
     for before in (first, replace(first, times_ns=())):
         found = json.loads(dump_benchmarks(run(before, other), "1"))["benchmarks"]
         assert found[-1]["fullname"] == "t.py::test_both[b8-c2] decoder.onnx"
-
-
-# -- Bencher
 
 
 def test_a_run_in_the_format_of_bencher() -> None:

@@ -141,9 +141,6 @@ def assert_no_growth(calls: Sequence[int]) -> None:
     assert second <= 1.003 * first
 
 
-# -- many models
-
-
 @pytest.mark.slow
 def test_to_collect_a_model_takes_no_more_where_there_are_more(project: pytest.Pytester) -> None:
     def collect(count: int) -> None:
@@ -228,9 +225,6 @@ def test_to_collect_a_model_opens_it_once_however_many_cases_it_has(
     assert sorted(opened) == [f"m{index:02}.onnx" for index in range(8)]
 
 
-# -- what of a case that is well need not be done
-
-
 def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
     """The model itself is stored as its twin: it has the structure, and cannot be rebuilt."""
     path = write_dense(tmp_path / "dense.onnx")
@@ -280,9 +274,6 @@ def test_of_many_cases_that_went_wrong_the_worst_have_a_line() -> None:
     assert everything.count("\nm") == 1_030
     # Where little is said, that something is left out is said all the same.
     assert "990 inconclusive" in render_summary(run(*outcomes), TextStyle(80), verbosity=-1)
-
-
-# -- many layers
 
 
 def test_why_layers_keep_their_channels_is_found_in_one_walk_through_the_graph(

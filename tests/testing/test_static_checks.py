@@ -56,9 +56,6 @@ def summary_of(result: pytest.RunResult) -> str:
     return without_times(between(lines, "= model performance =", "==="))
 
 
-# -- a baseline, from its recording to a failure
-
-
 def test_an_update_shows_its_plan_and_writes_it(run: pytest.Pytester) -> None:
     result = check(run, UPDATE, "--modelperf-strict", "dense.onnx")
     result.assert_outcomes(passed=1)
@@ -221,9 +218,6 @@ def test_a_test_that_fails_itself_writes_the_baseline_of_its_case_all_the_same(
     assert (run.path / MODEL).is_file()
 
 
-# -- modes of an update
-
-
 @pytest.mark.parametrize(
     ("mode", "width", "stored"),
     [
@@ -298,9 +292,6 @@ def test_only_collecting_writes_nothing(run: pytest.Pytester) -> None:
     result = check(run, UPDATE, "--collect-only", "dense.onnx")
     assert result.ret == pytest.ExitCode.OK
     assert not (run.path / "baselines").exists()
-
-
-# -- baselines that no test uses
 
 
 def narrow(run: pytest.Pytester) -> None:
@@ -528,9 +519,6 @@ def test_a_file_that_could_not_be_collected_may_use_its_baselines_another_time(
     assert (recorded.path / MODEL).is_file()
 
 
-# -- budgets
-
-
 @pytest.mark.parametrize(
     ("budget", "is_kept"),
     [
@@ -565,9 +553,6 @@ def test_a_new_baseline_does_not_make_a_budget_pass(run: pytest.Pytester) -> Non
     result = check(run, UPDATE)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14*"])
-
-
-# -- what is shown, and how much of it
 
 
 @pytest.fixture
@@ -682,9 +667,6 @@ def test_colour_is_there_where_it_is_asked_for_and_only_there(mixed: pytest.Pyte
     assert any("\x1b[" in line for line in coloured[begin + 1 :])
 
 
-# -- files for others
-
-
 def test_the_files_of_a_run_have_its_case_and_the_verdict(mixed: pytest.Pytester) -> None:
     check(mixed, "--junit-xml=run.xml", "--modelperf-json=run.json", "--modelperf-markdown=run.md")
     (case,) = read_json(mixed.path / "run.json")["cases"]
@@ -722,9 +704,6 @@ def test_files_are_written_where_pytest_was_started(
     monkeypatch.chdir("deeper")
     check(run, "../dense.onnx", "--modelperf-json=run.json", "--modelperf-markdown=run.md")
     assert sorted(path.name for path in Path().iterdir()) == ["run.json", "run.md"]
-
-
-# -- GitHub Actions
 
 
 @pytest.fixture
@@ -865,9 +844,6 @@ def test_a_branch_that_only_a_run_can_tell_leaves_a_budget_open_and_is_named(
     result = check(run, "--modelperf-strict")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["inconclusive: MACs 9, limit 8", "note: If 'y': which branch *"])
-
-
-# -- an older version in place of a baseline
 
 
 def write_older(run: pytest.Pytester, rows: str) -> None:

@@ -80,9 +80,6 @@ def upgrade_of(run: pytest.Pytester) -> Mapping[str, Any]:
     return found
 
 
-# -- a run says so
-
-
 def test_a_run_says_that_the_engine_changed_and_what_judges_it(upgraded: pytest.Pytester) -> None:
     result = checked(upgraded, test_of("base.onnx"))
     result.assert_outcomes(passed=1)
@@ -133,9 +130,6 @@ def test_a_broken_baseline_is_told_by_its_check_and_not_by_the_header(
     result.assert_outcomes(failed=1)
     assert_says_no_internals(result)
     result.stdout.fnmatch_lines(["*model.json, line 1: *"])
-
-
-# -- two answers
 
 
 @pytest.mark.usefixtures("slower")
@@ -222,9 +216,6 @@ def test_recording_the_baseline_again_accepts_the_upgrade(
     assert verdicts_of(with_old_version) == {"b1-c1": "unchanged"}
 
 
-# -- outputs
-
-
 def output_metric(case: Mapping[str, Any]) -> Mapping[str, Any] | None:
     found: Mapping[str, Any] | None = next(
         (metric for metric in case["metrics"] if metric["name"] == "outputs"), None
@@ -262,9 +253,6 @@ def test_without_a_limit_the_outputs_of_an_upgrade_judge_nothing(
     monkeypatch.setenv("TIMED_OUTPUT", "1.05")
     checked(with_old_version, test_of("base.onnx"), JUDGE).assert_outcomes(passed=1)
     assert output_metric(upgrade_of(with_old_version)) is None
-
-
-# -- where it cannot be judged
 
 
 def test_a_version_that_cannot_be_installed_is_a_failure_and_the_model_keeps_its_verdict(
@@ -305,9 +293,6 @@ def test_without_a_trusted_twin_of_a_changed_model_nothing_is_judged(
         "the model changed, and the recorded one cannot be run: the twin runs otherwise"
     ]
     assert_says_no_internals(result)
-
-
-# -- the baseline with given packages
 
 
 @pytest.mark.usefixtures("slower")

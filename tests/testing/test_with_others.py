@@ -20,8 +20,6 @@ def run_with(models: pytest.Pytester, plugin: str, *options: str) -> pytest.RunR
     return models.runpytest_subprocess("-p", plugin, *TIMED, JSON, *options)
 
 
-# -- pytest-xdist
-
 FOUR = """
     import pytest
 
@@ -215,9 +213,6 @@ def test_where_the_only_worker_of_xdist_crashes_no_baseline_is_unused(
     assert (models.path / "baselines/base/model.json").exists()
 
 
-# -- pytest-randomly
-
-
 def test_an_order_by_chance_changes_no_verdict(models: pytest.Pytester) -> None:
     models.makepyfile(FOUR)
     found = []
@@ -227,9 +222,6 @@ def test_an_order_by_chance_changes_no_verdict(models: pytest.Pytester) -> None:
         found.append([case["test"] for case in cases_of(models)])
     assert sorted(found[0]) == sorted(found[1])
     assert found[0] != found[1]
-
-
-# -- pytest-timeout
 
 
 def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(models: pytest.Pytester) -> None:
@@ -255,9 +247,6 @@ def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(models: pytes
     result.assert_outcomes(failed=1, passed=2)
     result.stdout.fnmatch_lines(["*Timeout *2.0*s*", "2 new."])
     assert [case["verdict"] for case in cases_of(models)] == ["new", "new"]
-
-
-# -- pytest-rerunfailures
 
 
 def test_of_a_test_that_is_run_again_the_last_outcome_counts(models: pytest.Pytester) -> None:
@@ -318,9 +307,6 @@ def test_what_regressed_each_time_is_one_failure(models: pytest.Pytester) -> Non
     junit = (models.path / "junit.xml").read_text("utf-8")
     # Each run of a test is a test case there.
     assert junit.count("<testcase ") == junit.count('name="modelperf.verdict"')
-
-
-# -- pytest-cov
 
 
 def test_coverage_of_tests_is_told_beside(models: pytest.Pytester) -> None:

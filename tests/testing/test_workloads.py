@@ -60,9 +60,6 @@ def message(run: pytest.Pytester, *args: str) -> str:
     return " ".join(between(result.outlines, "ERROR collecting", "short test summary").split())
 
 
-# -- how they are declared
-
-
 def test_a_workload_is_one_case_for_each_size_that_is_not_its_own(net: pytest.Pytester) -> None:
     write_table(net, f"{TABLE}cores = [1, 2]")
     assert collected(net) == ["net.onnx::b1-c1-mixed", "net.onnx::b1-c2-mixed"]
@@ -135,9 +132,6 @@ def test_members_have_one_batch_size(tmp_path: Path) -> None:
         api.profile(write(tmp_path / "net.onnx"), static=True, workload=members)
 
 
-# -- what is counted
-
-
 def test_each_member_is_counted_and_the_mean_is_that_of_a_pass(tmp_path: Path) -> None:
     (case,) = api.profile(write(tmp_path / "net.onnx"), static=True, workload=MEMBERS).cases
     assert case.case.id == "b1-c1-mixed"
@@ -160,9 +154,6 @@ def test_every_member_runs_in_one_session(tmp_path: Path) -> None:
     assert all(member.p50 is not None for member in case.workload.members)
     assert case.measured is not None
     assert {place for r in case.measured.rounds for place in r.block.mix.turns} == {0, 1}  # type: ignore[union-attr]
-
-
-# -- how they are judged
 
 
 def test_a_run_names_the_slower_member(net: pytest.Pytester) -> None:
@@ -254,9 +245,6 @@ def test_a_member_that_takes_a_tenth_longer_fails_the_case_and_is_its_reason(
     median = case.metric("latency_p50")
     assert median is not None
     assert not median.gated
-
-
-# -- inferences that arrive
 
 
 def paced(folder: Path, workload: Mapping[str, object]) -> Measurement:

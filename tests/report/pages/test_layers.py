@@ -184,9 +184,6 @@ def texts(rows: Locator, cell: str) -> list[str]:
     return rows.locator(cell).all_inner_texts()
 
 
-# -- by type
-
-
 TYPE_COLUMNS: dict[str, Read] = {
     "type": lambda row: row["type"],
     "counts": largest("counts"),
@@ -271,9 +268,6 @@ def test_another_theme_keeps_what_is_ticked(open_data: OpenData) -> None:
     after = chart(page, "types")
     assert [trace["x"] for trace in after] == [trace["x"] for trace in before]
     assert after[0]["marker"]["color"] != before[0]["marker"]["color"]
-
-
-# -- the kernels
 
 
 KERNEL_COLUMNS: dict[str, Read] = {
@@ -506,9 +500,6 @@ def test_another_case_has_its_own_layers_and_keeps_the_filter(open_data: OpenDat
     assert shown_depths(page) == [layer["depth"] for layer in expected]
 
 
-# -- details
-
-
 def test_details_show_what_differs_and_fold_what_is_the_same(open_data: OpenData) -> None:
     data = mixed()
     layers = layers_of(data)
@@ -574,9 +565,6 @@ def test_rows_are_reached_opened_and_closed_by_keys(open_data: OpenData) -> None
     assert table.get_attribute("aria-activedescendant") == f"layer-{order[0]['depth']}-0"
 
 
-# -- many layers
-
-
 def test_only_rows_in_view_are_in_the_document(open_data: OpenData) -> None:
     data = sample_data.big(600)
     order = in_order(layers_of(data), delta, is_descending=True)
@@ -624,9 +612,6 @@ def test_paper_has_the_first_hundred_rows_and_says_so(open_data: OpenData) -> No
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert rows.count() < 80
-
-
-# -- precisions
 
 
 def test_transitions_add_up_to_the_layers(open_data: OpenData) -> None:
@@ -696,9 +681,6 @@ def test_layers_are_counted_by_precision(open_data: OpenData) -> None:
         assert [int(cells[0]), int(cells[3])] == counts
 
 
-# -- by depth
-
-
 def test_depth_shows_the_time_of_each_layer_of_both_sides(open_data: OpenData) -> None:
     data = mixed()
     layers = [layer for layer in layers_of(data) if layer["is_layer"]]
@@ -751,9 +733,6 @@ def test_a_bar_opens_the_details_of_its_layer_past_any_filter(open_data: OpenDat
     assert len(shown_depths(page)) == len(layers_of(data))
 
 
-# -- names that would be markup
-
-
 def test_names_are_text_wherever_they_stand(open_data: OpenData) -> None:
     page = open_data(sample_data.hostile())
     sort_by(page, "kernels", "depth")
@@ -780,9 +759,6 @@ def test_a_name_in_the_tooltip_of_a_bar_is_text(open_data: OpenData) -> None:
     assert HOSTILE_NAMES[0] in "".join(page.locator("#depth .hovertext").all_text_contents())
     page.mouse.click(*point)
     assert page.locator("#kernels .layer-details h3").text_content() == HOSTILE_NAMES[0]
-
-
-# -- the columns of the table of kernels
 
 
 def pick_columns(page: Page, *titles: str) -> None:

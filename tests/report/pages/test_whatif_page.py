@@ -112,9 +112,6 @@ def depths_by(read: Read, *, is_descending: bool) -> list[int]:
     return [*sorted(known, key=lambda d: values[d] or 0.0, reverse=is_descending), *unknown]
 
 
-# -- what is chosen
-
-
 def test_every_level_can_be_chosen_and_one_that_failed_says_so(open_whatif: OpenWhatIf) -> None:
     page = open_whatif()
     assert page.get_by_label("Summary").locator("option").all_inner_texts() == [
@@ -201,9 +198,6 @@ def test_what_is_chosen_survives_a_reload_and_holds_for_every_case(
     assert total[2:] == ["31.000", "22.032", "x1.41"]
 
 
-# -- views
-
-
 def test_percentages_are_of_the_whole_of_each_level(open_whatif: OpenWhatIf) -> None:
     page = open_whatif()
     page.get_by_role("button", name="percent").click()
@@ -242,9 +236,6 @@ def test_what_rounding_left_of_a_time_has_no_speedup_and_stretches_no_chart(
     assert " x" not in " ".join(row)
     page.get_by_role("button", name="log").click()
     assert chart(page, TYPES, "layout")["xaxis"]["tickvals"] == [0.5, 1, 2, 5, 10]
-
-
-# -- charts
 
 
 def test_the_types_of_every_level_are_drawn_and_estimates_are_striped(
@@ -290,9 +281,6 @@ def test_speedups_are_drawn_with_their_intervals_and_estimates_without(
         else:
             assert trace["error_x"]["array"][index] == pytest.approx(ratio.high - ratio.value)
             assert trace["error_x"]["arrayminus"][index] == pytest.approx(ratio.value - ratio.low)
-
-
-# -- layers
 
 
 def test_the_layers_are_drawn_along_the_model_at_the_chosen_levels(open_whatif: OpenWhatIf) -> None:
@@ -433,9 +421,6 @@ def test_paper_has_the_first_hundred_layers_and_says_of_what(open_whatif: OpenWh
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator(LAYER_ROWS).count() < 80
-
-
-# -- what is hard
 
 
 def test_without_times_of_layers_the_levels_are_all_there_is(open_whatif: OpenWhatIf) -> None:
