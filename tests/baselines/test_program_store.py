@@ -22,6 +22,7 @@ from pytest_modelperf.baselines.program_store import (
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.names import folder_name, is_safe_name
+from tests.support.known import known
 from tests.support.stored_programs import TEST, seen_model, seen_of, stored_program
 
 NAME = "tests--test_read.py++test_page"
@@ -118,8 +119,7 @@ def test_a_changed_file_changes_one_line(tmp_path: Path) -> None:
 def test_figures_are_rounded(tmp_path: Path) -> None:
     exact = replace(PROGRAM, figures=ProgramFigures(p50_ms=17.123456789))
     write_program(tmp_path, NAME, exact)
-    found = read_program(tmp_path, NAME)
-    assert found is not None
+    found = known(read_program(tmp_path, NAME))
     assert found.figures.p50_ms == 17.1235
 
 

@@ -29,6 +29,7 @@ from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.facts import make_fidelity, make_provenance
+from tests.support.known import known
 from tests.support.project import write_dense
 from tests.support.small_models import ones, parse
 
@@ -70,9 +71,7 @@ def recorded(model: onnx.ModelProto) -> Baseline:
         twin=twin_bytes(twin),
         left_out_bytes=left_out_bytes(twin),
     )
-    stored = plan_update(None, recording).after
-    assert stored is not None
-    return stored
+    return known(plan_update(None, recording).after)
 
 
 def rebuilt(stored: Baseline, model: onnx.ModelProto | None = None) -> Path:

@@ -71,6 +71,7 @@ from tests.support.baseline_writer import DAY, MACHINE, NAME, make_case, make_re
 from tests.support.checkout import ROOT
 from tests.support.doubted_twin import SLOWER
 from tests.support.facts import make_provenance
+from tests.support.known import known
 from tests.support.profiles import make_measurement, make_round, measured_classifier
 
 # Enough for a hundred times the work: a child that takes longer hangs.
@@ -84,9 +85,7 @@ def store_recording(root: Path, recording: BaselineRecording | None = None) -> B
     store = BaselineStore(root)
     recording = recording or make_recording()
     store.apply(plan_update(store.read(recording.name), recording))
-    stored = store.read(recording.name)
-    assert stored is not None
-    return stored
+    return known(store.read(recording.name))
 
 
 def snapshot_files(root: Path) -> dict[str, tuple[bytes, int]]:
@@ -591,8 +590,7 @@ def test_samples_that_can_be_equal_by_chance_are_read(times_ns: list[list[int]])
 
 
 def test_a_diff_of_one_more_layer_touches_the_lines_that_tell_of_it() -> None:
-    before = plan_update(None, make_recording()).after
-    assert before is not None
+    before = known(plan_update(None, make_recording()).after)
     case = before.model.cases[0]
     assert case.static is not None
     kinds = dict(case.static.layer_types)
@@ -786,8 +784,7 @@ def test_a_twin_with_an_open_interval_need_not_be_trusted(interval: list[float] 
 
 
 def test_a_structure_that_another_case_of_the_model_lacks_is_a_broken_baseline() -> None:
-    stored = plan_update(None, make_recording(("b1-c1", "b8-c2"))).after
-    assert stored is not None
+    stored = known(plan_update(None, make_recording(("b1-c1", "b8-c2"))).after)
     first, second = stored.model.cases
     cases = replace(first, structure="0" * 32), replace(second, structure="1" * 32)
     with pytest.raises(BaselineError) as raised:
@@ -833,8 +830,7 @@ def test_the_machines_that_are_asked_for_are_read_and_no_others(tmp_path: Path) 
     assert [machine.key for machine in stored.machines] == ["linux-arm64-4c", MACHINE.key]
     (tmp_path / NAME / "linux-arm64-4c.json").write_text("broken")
     store = BaselineStore(tmp_path)
-    mine = store.read(NAME, [MACHINE.key, "unheard-of"])
-    assert mine is not None
+    mine = known(store.read(NAME, [MACHINE.key, "unheard-of"]))
     assert [machine.key for machine in mine.machines] == [MACHINE.key]
     with pytest.raises(BaselineError, match=r"linux-arm64-4c\.json, line 1"):
         store.read(NAME)
@@ -968,8 +964,7 @@ def test_another_version_of_the_engine_is_other_content(tmp_path: Path) -> None:
     assert [(change.name, change.before, change.after) for change in plan.changes] == [
         ("engine version", "1.31.1", "1.32.0")
     ]
-    stored = store.read(NAME)
-    assert stored is not None
+    stored = known(store.read(NAME))
     (case,) = stored.model.cases
     assert case.provenance.packages == {"onnxruntime": "1.32.0", "onnx": "1.32.0"}
 
@@ -996,8 +991,7 @@ _RECORDINGS = st.builds(
 def test_a_plan_lists_every_case_that_it_changes_and_only_those(
     first: BaselineRecording, second: BaselineRecording
 ) -> None:
-    stored = plan_update(None, first).after
-    assert stored is not None
+    stored = known(plan_update(None, first).after)
     plan = plan_update(stored, second)
     assert plan.after is not None
     assert bool(plan.changes) == (not plan.is_empty)
@@ -1021,8 +1015,7 @@ def _case_on(baseline: Baseline, key: str, case_id: str) -> StoredLatency | None
 @given(_CASE, _CASE)
 def test_no_difference_of_two_cases_goes_without_a_row(one: StoredCase, two: StoredCase) -> None:
     same_id = replace(two, id=one.id, batch_size=one.batch_size, cores=one.cores)
-    stored = plan_update(None, replace(make_recording(), cases=(one,), machine=None)).after
-    assert stored is not None
+    stored = known(plan_update(None, replace(make_recording(), cases=(one,), machine=None)).after)
     plan = plan_update(stored, replace(make_recording(), cases=(same_id,), machine=None))
     differs = plan.after is not None and plan.after.model.cases != stored.model.cases
     assert differs == any(change.case for change in plan.changes)
@@ -1060,8 +1053,7 @@ def test_counts_alone_keep_what_ran_of_the_very_same_case_only(tmp_path: Path) -
     again = replace(recording, cases=(counted,), twin=None, machine=None)
     assert plan_update(stored, again).is_empty
     longer = replace(counted, dims={"seq": 128})
-    after = plan_update(stored, replace(again, cases=(longer,))).after
-    assert after is not None
+    after = known(plan_update(stored, replace(again, cases=(longer,))).after)
     assert after.model.cases == (longer,)
 
 
@@ -1071,8 +1063,7 @@ def test_a_twin_that_is_not_trusted_says_why() -> None:
     doubted = replace(case, fidelity=SLOWER)
     recording = make_recording()
     cases = (replace(doubted, model_sha256=recording.model.sha256),)
-    stored = plan_update(None, replace(recording, cases=cases)).after
-    assert stored is not None
+    stored = known(plan_update(None, replace(recording, cases=cases)).after)
     assert stored.model.twin_refusal("b1-c1") == SLOWER.reason
 
 
@@ -1081,8 +1072,7 @@ def test_removing_is_explicit_and_takes_a_case_from_every_machine(tmp_path: Path
     store_recording(tmp_path, make_recording(("b1-c1", "b8-c2")))
     stored = store_recording(tmp_path, make_recording(("b8-c2",), key="linux-arm64-4c"))
     store.apply(plan_removal(stored, ["b8-c2"]))
-    left = store.read(NAME)
-    assert left is not None
+    left = known(store.read(NAME))
     assert [case.id for case in left.model.cases] == ["b1-c1"]
     assert [machine.key for machine in left.machines] == [MACHINE.key]
     store.apply(plan_removal(left))
@@ -1116,8 +1106,7 @@ b8-c2: not measured now, and recorded with another model than the new twin, whic
 
 def test_another_plan_of_the_engine_is_a_change() -> None:
     """A model whose plan is the recorded one passes without a duet, so a review has to see it."""
-    before = plan_update(None, make_recording()).after
-    assert before is not None
+    before = known(plan_update(None, make_recording()).after)
     (case,) = before.model.cases
     now = replace(case, plan=StoredPlan(digest="0123456789abcdef", kernels=9, machine=MACHINE.key))
     after = replace(before, model=replace(before.model, cases=(now,)))
@@ -1160,8 +1149,7 @@ def test_a_profile_is_stored_without_paths_and_its_samples_in_order() -> None:
         cases=(stored,),
         machine=MachineBaseline(key=MACHINE.key, machine=MACHINE, cases={stored.id: latency}),
     )
-    after = plan_update(None, recording).after
-    assert after is not None
+    after = known(plan_update(None, recording).after)
     assert b"/home/me" not in write_model(after.model) + write_machine(after.machines[0])
 
 
@@ -1254,8 +1242,7 @@ def test_writers_of_different_cases_lose_nothing_of_each_other(tmp_path: Path) -
     children = [spawn("update", str(tmp_path), str(worker), "8") for worker in range(1, 5)]
     assert [child.communicate(timeout=_SECONDS)[0] for child in children] == [""] * 4
     assert [child.returncode for child in children] == [0] * 4
-    stored = BaselineStore(tmp_path).read(NAME)
-    assert stored is not None
+    stored = known(BaselineStore(tmp_path).read(NAME))
     ids = {f"b{batch_size}-c{cores}" for batch_size in range(1, 9) for cores in range(1, 5)}
     assert {case.id for case in stored.model.cases} == ids
     assert stored.machines[0].cases.keys() == ids
@@ -1268,8 +1255,7 @@ def test_what_another_wrote_since_the_plan_was_made_is_kept(tmp_path: Path) -> N
     store_recording(tmp_path, make_recording(("b8-c2",)))
     done = store.apply(plan)
     assert {change.case for change in done.changes} == {"b1-c1"}
-    stored = store.read(NAME)
-    assert stored is not None
+    stored = known(store.read(NAME))
     assert [case.id for case in stored.model.cases] == ["b1-c1", "b8-c2"]
 
 
@@ -1320,8 +1306,7 @@ def test_whichever_call_fails_it_is_told_and_nothing_is_left_half_written(
                 break
         assert not list(root.rglob("*.tmp"))
         assert not list(root.rglob("twin.next.onnx"))
-        left = BaselineStore(root).read(NAME)
-        assert left is not None
+        left = known(BaselineStore(root).read(NAME))
         assert plan.after is not None
         assert (left.model, left.twin) in (
             (before.model, before.twin),
@@ -1389,8 +1374,7 @@ def test_nothing_is_written_over_a_broken_file(tmp_path: Path) -> None:
 def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
     """A figure beyond the bounds would make every later run fail."""
     recording = make_recording()
-    static = recording.cases[0].static
-    assert static is not None
+    static = known(recording.cases[0].static)
     endless = replace(recording.cases[0], static=replace(static, macs=2**63))
     with pytest.raises(BaselineError, match=r"static\.macs"):
         store_recording(tmp_path, replace(recording, cases=(endless,)))

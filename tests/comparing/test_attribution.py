@@ -35,6 +35,7 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.robust import CalmTime
 from tests.support.facts import make_engine
+from tests.support.known import known
 from tests.support.profiles import make_measurement
 from tests.support.small_models import parse
 
@@ -369,8 +370,7 @@ def test_layers_without_times_have_none_at_any_sum() -> None:
 @pytest.mark.parametrize(("ratio", "is_real"), [((0.99, 1.2), False), ((1.01, 1.2), True)])
 def test_within_the_noise_no_row_has_a_share(ratio: tuple[float, float], is_real: bool) -> None:  # noqa: FBT001  # a parameter
     found = explained(profile(Ran("a")), profile(Ran("a", ms=1.1)), ratio)
-    time = type_of(found, "Conv").time
-    assert time is not None
+    time = known(type_of(found, "Conv").time)
     assert time.ns == pytest.approx(0.1 * NS_PER_MS)
     assert (time.share is not None) == is_real
     assert bool(found.reasons) == is_real
@@ -387,8 +387,7 @@ def test_without_a_duet_the_intervals_of_both_latencies_decide(
         assert case.measured is not None
         latency = make_measurement(ms, half_width=half_width).latency
         sides.append(replace(case, measured=replace(case.measured, latency=latency)))
-    time = type_of(explain(sides[0], sides[1]), "Conv").time
-    assert time is not None
+    time = known(type_of(explain(sides[0], sides[1]), "Conv").time)
     assert (time.share is not None) == is_real
 
 
@@ -396,8 +395,7 @@ def test_intervals_are_those_of_runs_in_turn_where_drift_cancels() -> None:
     """Both sides become slower by half in the last runs; their difference hardly does."""
     drift = tuple(0.5 * (index > 9) for index in range(20))
     found = explained(profile(Ran("a"), runs=drift), profile(Ran("a", ms=1.1), runs=drift))
-    time = type_of(found, "Conv").time
-    assert time is not None
+    time = known(type_of(found, "Conv").time)
     differences = [0.1 * (1 + more) for more in drift]
     low, high = scipy.stats.t.interval(
         LAYER_CONFIDENCE, 19, loc=0.1, scale=scipy.stats.sem(differences)
@@ -411,8 +409,7 @@ def test_times_that_do_not_say_how_sure_they_are_give_no_interval() -> None:
     assert unsure.measured is not None
     times = tuple(replace(t, doubts_ns=()) for t in unsure.measured.layer_times or ())
     unsure = replace(unsure, measured=replace(unsure.measured, layer_times=times))
-    time = type_of(explained(sure, unsure), "Conv").time
-    assert time is not None
+    time = known(type_of(explained(sure, unsure), "Conv").time)
     assert time.low_ns is time.high_ns is None
 
 

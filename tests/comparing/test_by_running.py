@@ -37,6 +37,7 @@ from tests.support.command import Result, run
 from tests.support.doubted_twin import doubted
 from tests.support.facts import make_provenance
 from tests.support.installed import install
+from tests.support.known import known
 from tests.support.recordings import record_baseline
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse, save_beside
@@ -336,8 +337,7 @@ def test_a_baseline_without_a_twin_says_why_there_is_none() -> None:
     twin = twin_bytes(make_twin(open_model("base.onnx")))
     Path("twin.onnx").write_bytes(twin)
     recording = record(Path("twin.onnx"))
-    after = plan_update(None, recording).after
-    assert after is not None
+    after = known(plan_update(None, recording).after)
     assert after.model.twin is None
     refusal = after.model.twin_refusal("b1-c1") or ""
     assert refusal.startswith("no twin could be made: twin.onnx ")
@@ -467,8 +467,7 @@ def test_the_times_of_an_older_model_say_nothing_of_the_recorded_one(
 def test_what_another_engine_took_says_nothing_of_this_machine(
     recording: BaselineRecording, tmp_path: Path
 ) -> None:
-    machine = recording.machine
-    assert machine is not None
+    machine = known(recording.machine)
     ((name, latency),) = machine.cases.items()
 
     def told(folder: str, version: str | None) -> bool:

@@ -22,6 +22,7 @@ from pytest_modelperf.comparing.since_recorded import (
 from pytest_modelperf.profiler.measurements import Block, Measurement, Noise, Round
 from pytest_modelperf.profiler.records import Case
 from tests.support.facts import make_engine
+from tests.support.known import known
 from tests.support.profiles import make_measurement
 
 Install = Callable[..., None]
@@ -112,14 +113,12 @@ def short_run(
 
 def test_a_run_is_held_against_the_slowest_recorded_process_and_its_fastest_round() -> None:
     known = stored([[100, 100], [300, 300]], [[200, 200], [150, 150]])
-    look = look_at(known, short_run([300, 300]))
-    assert look is not None
+    look = known(look_at(known, short_run([300, 300])))
     assert look.slowdown == pytest.approx(2.0)
 
 
 def test_waiting_for_a_processor_is_no_slowdown() -> None:
-    look = look_at(stored([[100]]), short_run([250, 250], [100, 100], 200, 100))
-    assert look is not None
+    look = known(look_at(stored([[100]]), short_run([250, 250], [100, 100], 200, 100)))
     assert (look.slowdown, look.taken) == pytest.approx((1.0, 0.6))
 
 

@@ -46,6 +46,7 @@ from pytest_modelperf.stats.processes import FEWEST_PROCESSES
 from pytest_modelperf.stats.records import PERCENTS
 from tests.support.checkout import ROOT
 from tests.support.command import run
+from tests.support.known import known
 from tests.support.shown import assert_laid_out, block, headings
 from tests.support.small_models import layer_of, ones, parse, static_of
 
@@ -150,8 +151,7 @@ def test_the_entry_point_is_of_the_group_that_is_loaded() -> None:
 
 def test_the_weights_on_the_page_are_those_of_the_code() -> None:
     text = OPERATORS.read_text(encoding="utf-8")
-    paragraph = re.search(r"each operation by its weight: (.*?)\.\n", text, re.DOTALL)
-    assert paragraph is not None
+    paragraph = known(re.search(r"each operation by its weight: (.*?)\.\n", text, re.DOTALL))
     printed = {
         name: int(weight)
         for names, weight in re.findall(r"((?:`\w+`(?:, | and )?)+)(?:\s+are)? (\d+)", paragraph[1])

@@ -62,6 +62,7 @@ from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from tests.support.checkout import ROOT
 from tests.support.facts import make_model
+from tests.support.project import assert_ended
 from tests.support.small_models import ones, parse, static_of
 
 if sys.version_info >= (3, 11):
@@ -172,8 +173,7 @@ def test_the_examples_of_the_fixture_pass_with_an_engine(project: pytest.Pyteste
         (0.3, 4, ["test_checks.py", "test_other_models.py"]),
     ):
         options = ("--modelperf", f"--modelperf-max-seconds={seconds}", *PLUGIN)
-        result = project.runpytest_inprocess(*options, *tests)
-        result.assert_outcomes(passed=passed)
+        assert_ended(project.runpytest_inprocess(*options, *tests), passed=passed)
 
 
 def test_the_ids_of_collected_models_are_as_the_page_shows(project: pytest.Pytester) -> None:
@@ -220,11 +220,9 @@ def test_the_levels_of_markers_are_merged_as_the_page_says(project: pytest.Pytes
     file.write_text(tight)
     options = ("--modelperf", "--modelperf-static-only", "-v", *PLUGIN)
     result = project.runpytest_inprocess(*options, "test_levels.py")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*test_two[[]b16-c1] OVER BUDGET*"])
+    assert_ended(result, "*test_two[[]b16-c1] OVER BUDGET*", passed=2, failed=1)
     file.write_text(tight.replace("4096", "4095"))
-    result = project.runpytest_inprocess(*options, "test_levels.py")
-    result.assert_outcomes(failed=3)
+    assert_ended(project.runpytest_inprocess(*options, "test_levels.py"), failed=3)
 
 
 @pytest.mark.slow

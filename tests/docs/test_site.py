@@ -21,6 +21,7 @@ from pytest_modelperf.report.model import Drawn, Report
 from pytest_modelperf.text.version import SITE
 from tests.support.checkout import ROOT
 from tests.support.command import run
+from tests.support.known import known
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -101,8 +102,7 @@ def test_a_page_that_moved_leads_to_a_place_that_exists(name: str) -> None:
     path, _, anchor = MOVED[name].partition("#")
     headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / path).read_text("utf-8"), re.MULTILINE)
     assert not anchor or anchor in [each.lower().replace(" ", "-") for each in headings]
-    target = re.search(r'url=([^"]+)"', redirect(name, SMALL))
-    assert target is not None
+    target = known(re.search(r'url=([^"]+)"', redirect(name, SMALL)))
     place = f"{Path(path).stem}/#{anchor}" if anchor else f"{REPOSITORY}/blob/main/{path[3:]}"
     assert target[1] == (f"../{place}" if anchor else place)
 

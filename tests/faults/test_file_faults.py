@@ -58,8 +58,15 @@ from tests.support.baseline_writer import MACHINE, NAME, make_recording
 from tests.support.checkout import ROOT
 from tests.support.command import run as run_command
 from tests.support.full_disk import room_for
+from tests.support.known import known
 from tests.support.ort_profiles import inference, kernel, write_profile
-from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
+from tests.support.project import (
+    STATIC,
+    assert_ended,
+    assert_says_no_internals,
+    write_dense,
+    write_table,
+)
 from tests.support.rendered import render_named
 
 UPDATE = "--modelperf-update-baseline"
@@ -146,14 +153,12 @@ def test_what_another_run_writes_between_the_plan_of_a_run_and_its_writing_is_ke
 
     def write_after_another(store: BaselineStore, plan: UpdatePlan) -> UpdatePlan:
         monkeypatch.setattr(BaselineStore, "apply", write)
-        other = run.runpytest_subprocess(*STATIC, UPDATE, "dense.onnx::b8-c1")
-        other.assert_outcomes(passed=1)
+        assert_ended(run.runpytest_subprocess(*STATIC, UPDATE, "dense.onnx::b8-c1"), passed=1)
         return write(store, plan)
 
     monkeypatch.setattr(BaselineStore, "apply", write_after_another)
     run.runpytest_inprocess(*STATIC, UPDATE, "dense.onnx::b1-c1").assert_outcomes(passed=1)
-    stored = BaselineStore(run.path / "baselines").read("dense")
-    assert stored is not None
+    stored = known(BaselineStore(run.path / "baselines").read("dense"))
     assert [case.id for case in stored.model.cases] == ["b1-c1", "b8-c1"]
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=2)
 
@@ -688,8 +693,7 @@ def assert_harmless(text: str) -> None:
 
 
 def test_no_text_of_a_baseline_breaks_what_is_shown_or_written_of_it(tmp_path: Path) -> None:
-    before = plan_update(None, make_recording()).after
-    assert before is not None
+    before = known(plan_update(None, make_recording()).after)
     kept = 0
     for data, read, write in (
         (MODEL_BYTES, read_model, write_model),

@@ -50,7 +50,7 @@ from tests.support.command import Result, run
 from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
 from tests.support.full_disk import room_for
 from tests.support.processes import children, ends, on_linux
-from tests.support.project import read_json
+from tests.support.project import assert_ended, read_json
 from tests.support.small_models import ones, parse, save_beside, zero
 from tests.support.timed_models import (
     JSON,
@@ -757,8 +757,7 @@ def test_a_worker_of_xdist_that_is_killed_leaves_what_was_stored_of_its_case(
     before = read_json(file)["cases"]
     write_timed(models.path / "base.onnx", width=16)
     models.makepyfile(test_runs=KILLED.format(more="", body="os.kill(os.getpid(), signal.SIGKILL)"))
-    result = models.runpytest_subprocess("-p", "xdist", "-n", "1", *static)
-    result.assert_outcomes(passed=3, failed=1)
+    assert_ended(models.runpytest_subprocess("-p", "xdist", "-n", "1", *static), passed=3, failed=1)
     after = read_json(file)["cases"]
     assert list(after) == list(before)
     assert {name for name in after if after[name] != before[name]} == {"b1-c1", "b2-c1", "b8-c1"}

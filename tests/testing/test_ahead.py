@@ -21,6 +21,8 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.testing.ahead import SettledCache
 from pytest_modelperf.testing.checking import Checker
+from tests.support.known import known
+from tests.support.project import assert_ended
 from tests.support.recordings import record_baseline
 from tests.support.timed_models import store
 from tests.testing.test_plans import LIMITS, stack
@@ -174,8 +176,7 @@ def test_a_model_that_a_fixture_writes_is_checked_as_it_is_then(
 
 
 def test_a_cache_is_empty_until_a_case_is_kept(retrained: pytest.Pytester) -> None:
-    cache = SettledCache.of_user()
-    assert cache is not None
+    cache = known(SettledCache.of_user())
     assert cache.is_empty
     check(retrained, "one.onnx").assert_outcomes(passed=1)
     assert not cache.is_empty
@@ -301,8 +302,7 @@ def test_a_machine_that_cannot_be_used_is_reported_by_each_test(
     retrained: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, checked_here: list[str]
 ) -> None:
     monkeypatch.setenv("MODELPERF_LOCK", str(retrained.path / "one.onnx" / "lock"))
-    result = check(retrained)
-    result.assert_outcomes(failed=3)
+    assert_ended(check(retrained), failed=3)
     assert len(checked_here) == 3
 
 

@@ -34,6 +34,7 @@ from pytest_modelperf.testing.checking import Checked, Checker
 from pytest_modelperf.testing.on_cluster import CheckRequest, ClusterChecker, ClusterTerms
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
+from tests.support.known import known
 from tests.support.recordings import record_baseline
 from tests.support.timed_models import record_base, store, write_timed
 
@@ -205,8 +206,7 @@ def test_a_recording_comes_back_whole_and_is_of_the_model_here(folder: Path) -> 
     assert outcome.model.name == "the given model"
     place = BaselineStore(folder / "baselines")
     place.apply(plan_update(None, outcome.recording))
-    stored = place.read("memory")
-    assert stored is not None
+    stored = known(place.read("memory"))
     assert stored.machine(HERE) is not None
     assert stored.twin == outcome.recording.twin
 
@@ -231,8 +231,7 @@ def test_what_is_measured_is_told_to_the_machine(
 def test_layers_are_timed_on_the_machine_that_judged_the_case(folder: Path) -> None:
     cluster = FakeCluster(machine(HERE))
     checker = on_cluster(cluster, context(folder), takes_layers=True)
-    profile = checker.check(check_of(folder / "base.onnx")).profile
-    assert profile is not None
+    profile = known(checker.check(check_of(folder / "base.onnx")).profile)
     assert profile.measured is not None
     assert len(cluster.jobs) == 1
 
@@ -362,8 +361,7 @@ def test_a_case_that_its_machine_cannot_measure_alone_says_why(folder: Path) -> 
 def test_a_recorded_case_is_compared_with_the_baseline_before_for_the_history(folder: Path) -> None:
     settings = {"update": UpdateMode.ALL, "history": folder / "history"}
     checker = on_cluster(FakeCluster(machine(HERE)), context(folder, **settings))
-    link = checker.check(check_of(folder / "slow_400us.onnx")).outcome.link
-    assert link is not None
+    link = known(checker.check(check_of(folder / "slow_400us.onnx")).outcome.link)
     assert link.comparison is not None
     (median,) = [m for m in link.comparison.metrics if m.name == "latency_p50"]
     assert median.ratio == pytest.approx(2.0, rel=0.02)

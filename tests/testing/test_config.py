@@ -29,6 +29,7 @@ from pytest_modelperf.spec.declaring import MODEL_KEYS, ModelTables, matches
 from pytest_modelperf.spec.kinds import read, read_default, read_typed
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, Setting, UpdateMode
 from pytest_modelperf.spec.sources import RunSettings, check_ini_keys, read_settings
+from tests.support.known import known
 
 _ROOT = Path("/project")
 ALWAYS = Measure.ALWAYS
@@ -898,11 +899,9 @@ def _with_models(*patterns: str) -> RunSettings:
 def test_the_table_of_a_model_is_that_of_its_exact_path_before_globs() -> None:
     settings = _with_models("*.onnx", "m*.onnx", "m.onnx")
     for path in ("m.onnx", "./m.onnx"):
-        spec = settings.spec_for(path)
-        assert spec is not None
+        spec = known(settings.spec_for(path))
         assert spec.baseline == "m.onnx"
-    spec = _with_models("m[1].onnx", "*.onnx").spec_for("m[1].onnx")
-    assert spec is not None
+    spec = known(_with_models("m[1].onnx", "*.onnx").spec_for("m[1].onnx"))
     assert spec.baseline == "m[1].onnx"
     assert _with_models("a/*.onnx").spec_for("m.onnx") is None
     assert _settings().spec_for("m.onnx") is None

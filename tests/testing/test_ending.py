@@ -18,7 +18,13 @@ from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.testing.pytest_internals import lack_of_memory_told
 from tests.support.bencher import assert_is_bencher
-from tests.support.project import assert_says_no_internals, assert_usage_error, read_json
+from tests.support.project import (
+    assert_ended,
+    assert_says_no_internals,
+    assert_usage_error,
+    read_json,
+    run_tests,
+)
 from tests.support.small_models import save_beside
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, store, test_of
 
@@ -111,8 +117,7 @@ def test_an_error_at_collection_ends_a_run_early_and_writes_no_baseline(
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_exit_with_any_code_is_an_interruption(models: pytest.Pytester, code: int) -> None:
     source = f"{test_of('base.onnx')}\n        def test_stop(): pytest.exit('stop', {code})\n"
-    models.makepyfile(source)
-    result = models.runpytest_inprocess(*COUNTS, JSON, UPDATE)
+    result = run_tests(models, source, *COUNTS, JSON, UPDATE)
     assert result.ret == code
     assert [case["recorded"] for case in cases_of(models)] == [False]
     assert not (models.path / "baselines").exists()
@@ -183,8 +188,7 @@ def test_the_baseline_of_a_skipped_test_that_asks_for_the_fixture_by_name_stays(
         "@pytest.fixture\n"
         "def by_name(request): return request.getfixturevalue('modelperf')\n"
     )
-    models.makepyfile(fixture + source)
-    models.runpytest_inprocess(*COUNTS, UPDATE).assert_outcomes(passed=1)
+    run_tests(models, fixture + source, *COUNTS, UPDATE).assert_outcomes(passed=1)
     models.makepyfile(f"{fixture}@pytest.mark.skip\n{source}")
     models.runpytest_inprocess(*COUNTS, "--modelperf-prune").assert_outcomes(skipped=1)
     assert (models.path / "baselines/base/model.json").exists()
@@ -335,8 +339,7 @@ def test_a_baseline_in_conflict_is_an_error_of_its_test_and_stays_as_it_is(
     models.makepyfile(f"{test_of('base.onnx')}\n{test_of('equal_200us.onnx', baseline='b.onnx')}"
                       .replace("def test_model", "def test_first", 1))  # fmt: skip
     result = models.runpytest_inprocess(*COUNTS, JSON, "-k", "b1", *options)
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["*base/model.json*conflict*"])
+    assert_ended(result, "*base/model.json*conflict*", failed=1, passed=1)
     assert file.read_text("utf-8") == broken
     found = {case["test"].partition("::")[2]: case["failure"] for case in cases_of(models)}
     assert found == {"test_first[b1-c1]": found["test_first[b1-c1]"], "test_model[b1-c1]": None}
@@ -349,8 +352,7 @@ def test_a_broken_baseline_that_no_test_uses_is_an_error_of_the_run(
 ) -> None:
     store(recording, models.path / "baselines")
     (models.path / "baselines/base/model.json").write_text("<<<<<<< HEAD\n", "utf-8")
-    models.makepyfile(test_of("base.onnx", baseline="other.onnx"))
-    result = models.runpytest_inprocess(*COUNTS)
+    result = run_tests(models, test_of("base.onnx", baseline="other.onnx"), *COUNTS)
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["error: *base/model.json*"])
@@ -363,10 +365,8 @@ def test_a_machine_that_cannot_be_read_is_an_error_of_the_test(
     store(recording, models.path / "baselines")
     (file,) = (p for p in (models.path / "baselines/base").glob("*.json") if p.stem != "model")
     file.write_text("{}", "utf-8")
-    models.makepyfile(test_of("base.onnx"))
-    result = models.runpytest_inprocess(*COUNTS)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*{file.name}*"])
+    result = run_tests(models, test_of("base.onnx"), *COUNTS)
+    assert_ended(result, f"*{file.name}*", failed=1)
     assert_says_no_internals(result)
 
 
@@ -375,8 +375,7 @@ def test_a_machine_that_cannot_be_read_is_an_error_of_the_test(
 def test_a_report_that_cannot_be_written_is_an_error_of_the_run(
     models: pytest.Pytester, option: str
 ) -> None:
-    models.makepyfile(test_of("base.onnx"))
-    result = models.runpytest_inprocess(*COUNTS, f"--modelperf-{option}={FULL}")
+    result = run_tests(models, test_of("base.onnx"), *COUNTS, f"--modelperf-{option}={FULL}")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["1 new.", f"error: cannot write {FULL}: *."])
@@ -480,9 +479,7 @@ def test_a_failure_that_is_not_the_expected_one_is_told_as_any_other(
     models: pytest.Pytester,
 ) -> None:
     models.makepyfile(EXPECTED.replace("mark.xfail", "mark.xfail(raises=KeyError)", 1))
-    result = models.runpytest_inprocess(*COUNTS, "-k", "marked")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["1 over budget."])
+    assert_ended(models.runpytest_inprocess(*COUNTS, "-k", "marked"), "1 over budget.", failed=1)
 
 
 def test_pytest_benchmark_reads_its_json(models: pytest.Pytester) -> None:
@@ -520,8 +517,7 @@ def test_runs_that_record_fail_or_crash_leave_nothing(
     recorded = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.5", UPDATE)
     recorded.assert_outcomes(passed=1)
     store(recording, models.path / "baselines")
-    models.makepyfile(test_of("slow_400us.onnx"))
-    models.runpytest_inprocess(*TIMED).assert_outcomes(failed=1)
+    run_tests(models, test_of("slow_400us.onnx"), *TIMED).assert_outcomes(failed=1)
     options = {"at": "20", "do": "signal", "signal": "SIGKILL"}
     models.makepyfile(test_of("base.onnx", engine="faulty", engine_options=options))
     models.runpytest_inprocess("--modelperf").assert_outcomes(failed=1)
@@ -560,6 +556,5 @@ def test_of_several_baselines_those_are_written_that_can_be(
         test_one=test_of("base.onnx"), test_two=test_of("base.onnx", baseline="other.onnx")
     )
     result = models.runpytest_inprocess(*COUNTS, UPDATE)
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["wrote *other.onnx"])
+    assert_ended(result, "wrote *other.onnx", failed=1, passed=1)
     assert (models.path / "baselines/other/model.json").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples.generating.make_decoder import DecoderShape, make_decoder
-from tests.support.project import STATIC, between, collected, read_json, write_table
+from tests.support.project import STATIC, assert_ended, between, collected, read_json, write_table
 from tests.support.small_models import parse
 
 # A cache that is as long as the whole generation, and names that no exporter gives.
@@ -40,8 +40,7 @@ def generation(phase: str) -> dict[str, object]:
 
 def refusal(run: pytest.Pytester) -> str:
     """What a run says of a table or a test that it cannot collect, on one line."""
-    result = run.runpytest_inprocess(*STATIC)
-    result.assert_outcomes(errors=1)
+    result = assert_ended(run.runpytest_inprocess(*STATIC), errors=1)
     return " ".join(between(result.outlines, "ERROR collecting", "short test summary").split())
 
 
@@ -115,8 +114,7 @@ def test_markers_and_calls_take_the_same_words(decoder: pytest.Pytester) -> None
             modelperf("decoder.onnx", prompt=16, generate=8)
         """
     )
-    result = decoder.runpytest_inprocess(*STATIC, "-v")
-    result.assert_outcomes(passed=4, failed=1)
+    result = assert_ended(decoder.runpytest_inprocess(*STATIC, "-v"), passed=4, failed=1)
     result.stdout.fnmatch_lines_random(
         [
             "*test_marked?b1-c1-prompt16-prefill? NEW*",
@@ -227,13 +225,11 @@ def test_a_prefill_into_another_static_cache_is_new(run: pytest.Pytester) -> Non
     run.runpytest_inprocess(*STATIC, UPDATE).assert_outcomes(passed=1)
     run.runpytest_inprocess(*STATIC, "--modelperf-strict").assert_outcomes(passed=1)
     write_table(run, table.replace("generate = 8", "generate = 16"))
-    result = run.runpytest_inprocess(*STATIC, "--modelperf-strict")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "new: the baseline of b1-c1-prompt16-prefill was recorded with a cache for 8",
-            "  generated tokens. Now: 16. *",
-        ]
+    assert_ended(
+        run.runpytest_inprocess(*STATIC, "--modelperf-strict"),
+        "new: the baseline of b1-c1-prompt16-prefill was recorded with a cache for 8",
+        "  generated tokens. Now: 16. *",
+        failed=1,
     )
 
 

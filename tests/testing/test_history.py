@@ -22,11 +22,13 @@ from pytest_modelperf.testing.history_lines import ratio_to_baseline, write_hist
 from pytest_modelperf.testing.judging import LinkGate
 from tests.support.comparisons import GRAPH, SAME, SLOWER
 from tests.support.doubted_twin import doubted
+from tests.support.known import known
 from tests.support.profiles import make_round
 from tests.support.project import (
     STATIC,
     assert_says_no_internals,
     assert_usage_error,
+    run_tests,
     write_dense,
     write_table,
 )
@@ -68,8 +70,7 @@ def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
-    models.makepyfile(test_of("slow_400us.onnx"))
-    models.runpytest_inprocess(*TIMED, HISTORY)
+    run_tests(models, test_of("slow_400us.onnx"), *TIMED, HISTORY)
     (line,) = lines_in(models.path / "kept")
     assert (line.model, line.case, line.engine, line.verdict) == (
         "base", "b1-c1", "timed", "regressed",
@@ -90,8 +91,7 @@ def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
 def test_a_model_with_the_plan_of_its_baseline_is_as_fast_without_a_run() -> None:
     counted = replace(SLOWER, metrics=GRAPH, how=How.PLAN)
     for name in ("latency_p50", "latency_p95"):
-        found = ratio_to_baseline(counted, name, is_static=False)
-        assert found is not None
+        found = known(ratio_to_baseline(counted, name, is_static=False))
         assert (found.ratio, found.low, found.high) == (1.0, 1.0, 1.0)
     assert ratio_to_baseline(replace(counted, how=None), "latency_p50", is_static=False) is None
 
@@ -139,8 +139,7 @@ def test_the_link_of_a_slower_model_is_its_ratio(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
-    models.makepyfile(test_of("slow_400us.onnx"))
-    models.runpytest_inprocess(*TIMED, HISTORY, UPDATE)
+    run_tests(models, test_of("slow_400us.onnx"), *TIMED, HISTORY, UPDATE)
     (line,) = lines_in(models.path / "kept")
     assert line.p50 is not None
     assert line.p95 is not None
@@ -153,8 +152,7 @@ def test_a_broken_file_of_another_machine_loses_no_line(
 ) -> None:
     store(recording, models.path / "baselines")
     (models.path / "baselines/base/linux-arm64-4c.json").write_text("{")
-    models.makepyfile(test_of("base.onnx"))
-    models.runpytest_inprocess(*TIMED, HISTORY)
+    run_tests(models, test_of("base.onnx"), *TIMED, HISTORY)
     (line,) = lines_in(models.path / "kept")
     assert line.verdict == "passed"
 
@@ -193,8 +191,7 @@ def test_an_update_says_why_it_is_no_link(
     problem: str,
 ) -> None:
     store(change(recording), models.path / "baselines")
-    models.makepyfile(test_of("slow_400us.onnx"))
-    result = models.runpytest_inprocess(*TIMED, HISTORY, UPDATE)
+    result = run_tests(models, test_of("slow_400us.onnx"), *TIMED, HISTORY, UPDATE)
     (line,) = lines_in(models.path / "kept")
     assert (line.p50, line.recorded) == (None, True)
     assert line.unlinked is not None
@@ -208,8 +205,7 @@ def test_an_improved_model_that_is_recorded_is_linked_by_the_same_run(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
-    models.makepyfile(test_of("fast_100us.onnx"))
-    models.runpytest_inprocess(*TIMED, HISTORY, f"{UPDATE}=improved")
+    run_tests(models, test_of("fast_100us.onnx"), *TIMED, HISTORY, f"{UPDATE}=improved")
     (line,) = lines_in(models.path / "kept")
     assert (line.recorded, line.verdict) == (True, "improved")
     assert line.p50 is not None

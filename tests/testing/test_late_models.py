@@ -11,6 +11,7 @@ from pytest_modelperf.files.store import FOLDER_VARIABLE
 from tests.obtaining.test_making import write_ort
 from tests.support.project import (
     STATIC,
+    assert_ended,
     assert_says_no_internals,
     assert_usage_error,
     collected,
@@ -97,8 +98,7 @@ def test_the_ids_of_a_fixture_need_no_file_and_each_of_its_models_is_made_once(
     ]
     assert not (run.path / "exports.txt").exists()
     source = EXPORTED.replace(', dims={"seq": 2}', "")
-    result = run_static(run, source, "-k", "small")
-    result.assert_outcomes(passed=2, deselected=2)
+    assert_ended(run_static(run, source, "-k", "small"), passed=2, deselected=2)
     assert (run.path / "exports.txt").read_text("utf-8") == "small "
 
 
@@ -124,9 +124,7 @@ def test_the_value_of_a_fixture_is_recorded_and_judged_by_its_name(run: pytest.P
     run_static(run, source, "--modelperf-update-baseline").assert_outcomes(passed=1)
     assert names(run) == ["content+"]
     write_dense(run.path / "dense.onnx", width=9)
-    result = run_static(run, source)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*MACs*15*27*"])
+    assert_ended(run_static(run, source), "*MACs*15*27*", failed=1)
 
 
 @pytest.mark.parametrize("level", ["class", "module"])
@@ -172,8 +170,7 @@ def test_an_error_of_a_model_is_that_of_its_test_alone(run: pytest.Pytester) -> 
         @pytest.mark.perf_case("dense.onnx")
         def test_file(): pass
     """
-    result = run_static(run, source)
-    result.assert_outcomes(errors=7, passed=2)
+    result = assert_ended(run_static(run, source), errors=7, passed=2)
     for lines in (
         [">*raise LookupError(*", "test_late.py:5: LookupError"],
         ["*LookupError: no weights here"],
@@ -224,11 +221,9 @@ def test_the_table_of_a_function_makes_tests_of_its_own(run: pytest.Pytester) ->
     assert collected(run) == tests
     assert collected(run, tests[1]) == tests[1:]
     assert collected(run, "-k", "encoder and b8") == tests[1:]
-    result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
-    result.assert_outcomes(passed=2)
+    assert_ended(run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline"), passed=2)
     assert names(run) == ["models--encoder"]
-    result = run.runpytest_inprocess(*STATIC, "--modelperf-json=run.json")
-    result.assert_outcomes(passed=2)
+    assert_ended(run.runpytest_inprocess(*STATIC, "--modelperf-json=run.json"), passed=2)
     assert (run.path / "runs.txt").read_text("utf-8") == "run "
     assert "the model is from an earlier run" in (run.path / "run.json").read_text("utf-8")
     run.runpytest_inprocess(*STATIC, "--modelperf-no-cache").assert_outcomes(passed=2)
@@ -291,15 +286,13 @@ def test_a_file_of_the_runtime_is_tested_by_its_path_and_says_what_is_not_known(
 ) -> None:
     write_ort(run.path / "dense.onnx", run.path / "dense.ort")
     write_table(run, '[tool.modelperf.models."*.ort"]\nbatch_size = [1, 8]')
-    result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
-    result.assert_outcomes(passed=2)
+    result = assert_ended(run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline"), passed=2)
     assert names(run) == ["dense.ort+"]
     result = run.runpytest_inprocess(*STATIC, "dense.ort", "--modelperf-json=run.json")
     result.assert_outcomes(passed=2)
     assert "the model before the conversion is not known" in (run.path / "run.json").read_text()
     result = run.runpytest_inprocess(*STATIC, "dense.ort", "--modelperf-engine=openvino")
-    result.assert_outcomes(errors=2)
-    result.stdout.fnmatch_lines(["dense.ort is in ONNX Runtime's own format, which openvino *"])
+    assert_ended(result, "dense.ort is in ONNX Runtime's own format, which openvino *", errors=2)
 
 
 def test_a_call_takes_a_file_of_the_runtime(run: pytest.Pytester) -> None:

@@ -13,6 +13,7 @@ from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import MeasureError
 from tests.support.project import (
     STATIC,
+    assert_ended,
     assert_says_no_internals,
     assert_usage_error,
     between,
@@ -259,8 +260,7 @@ def test_a_body_that_fails_is_shown_as_any_other(run: pytest.Pytester) -> None:
             assert 1 == 2
         """,
     )
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([">*assert 1 == 2", "E*assert 1 == 2"])
+    assert_ended(result, ">*assert 1 == 2", "E*assert 1 == 2", failed=1)
     assert_says_no_internals(result)
 
 
@@ -377,8 +377,7 @@ def test_markers_of_a_module_do_not_concern_its_doctests(
         pytestmark = pytest.mark.perf_case(model="dense.onnx")
         '''
     )
-    result = run.runpytest_inprocess("--doctest-modules", *options)
-    result.assert_outcomes(passed=1)
+    assert_ended(run.runpytest_inprocess("--doctest-modules", *options), passed=1)
 
 
 SKIPPED = """
@@ -406,8 +405,7 @@ def test_a_skip_of_the_project_is_told_by_a_strict_run_and_fails_it_alone(
         "note: 2 tests were skipped by the project itself, and not judged: "
         "test_file.py::test_called, test_file.py::test_marked[b1-c1]"
     )
-    strict = run_static(run, SKIPPED, "--modelperf-strict")
-    strict.assert_outcomes(skipped=3)
+    strict = assert_ended(run_static(run, SKIPPED, "--modelperf-strict"), skipped=3)
     assert note in " ".join(strict.stdout.str().split())
     assert strict.ret == pytest.ExitCode.TESTS_FAILED
     strict.stdout.fnmatch_lines(["error: no model was judged, *: skipped by the project itself: *"])
@@ -455,8 +453,7 @@ def test_budgets_of_outer_levels_hold_and_inner_ones_override_them(run: pytest.P
         def test_none(): pass
         """,
     )
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["over budget: params 15, limit 14"])
+    assert_ended(result, "over budget: params 15, limit 14", failed=1, passed=1)
     result.stdout.no_fnmatch_line("*MACs 15, limit*")
 
 
@@ -482,8 +479,7 @@ def test_budgets_of_a_parameter_or_a_conftest_hold_too(run: pytest.Pytester) -> 
         def test_late(): pass
     """
     result = run_static(run, source.format(budget="macs"))
-    result.assert_outcomes(failed=2, passed=1)
-    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
+    assert_ended(result, "over budget: MACs 15, limit 14", failed=2, passed=1)
     result.stdout.fnmatch_lines(["over budget: params 15, limit 14"])
     wrong = run_static(run, source.format(budget="mcs"))
     assert_usage_error(wrong, "ERROR: test_file.py::test_it[[]*: @pytest.mark.perf_budget*mcs*")
@@ -505,9 +501,7 @@ def test_a_budget_that_a_conftest_adds_to_a_collected_model_overrides_its_table(
             item.add_marker(pytest.mark.perf_budget({budgets}))
     """
     run.makeconftest(conftest.format(budgets="macs=14, params=15"))
-    result = run.runpytest_inprocess(*STATIC)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
+    assert_ended(run.runpytest_inprocess(*STATIC), "over budget: MACs 15, limit 14", failed=1)
     run.makeconftest(conftest.format(budgets="mcs=14"))
     wrong = run.runpytest_inprocess(*STATIC)
     assert_usage_error(wrong, "ERROR: dense.onnx::b1-c1: @pytest.mark.perf_budget*mcs*")
@@ -525,8 +519,7 @@ def test_stacked_budgets_are_put_together(run: pytest.Pytester) -> None:
         def test_it(): pass
         """,
     )
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["over budget: * 15, limit 14; also *"])
+    assert_ended(result, "over budget: * 15, limit 14; also *", failed=1)
 
 
 def test_budgets_hold_for_each_call_of_the_fixture(run: pytest.Pytester) -> None:
@@ -715,8 +708,7 @@ def test_the_cases_of_a_class_of_a_name_with_odd_characters_are_told_in_one_line
 ) -> None:
     body = indent("@pytest.mark.perf_case('a\\nb.onnx')\ndef test_it(self): pass", "    ")
     result = run_static(run, f"class TestIt:\n{body}")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([r"there is no file a\nb.onnx in *"])
+    assert_ended(result, r"there is no file a\nb.onnx in *", errors=1)
 
 
 def test_two_tests_whose_cases_would_be_stored_in_one_place_are_refused(
@@ -771,8 +763,7 @@ def test_budgets_of_the_fixture_share_the_level_of_the_run(
             assert {asked}._run.judged == 6
         """
     )
-    result = run.runpytest_inprocess("--modelperf")
-    result.assert_outcomes(passed=1)
+    assert_ended(run.runpytest_inprocess("--modelperf"), passed=1)
 
 
 def test_the_least_times_of_a_marker_and_a_call_reach_the_measurement(

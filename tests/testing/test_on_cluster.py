@@ -24,6 +24,8 @@ from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.stats.decisions import share_level
 from tests.support.clusters import ClusterProcesses, joined
+from tests.support.known import known
+from tests.support.project import assert_ended
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of
 
 pytestmark = pytest.mark.slow
@@ -72,15 +74,13 @@ def test_a_run_records_and_judges_as_one_without_a_cluster(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
     models.makepyfile(TWO)
-    recorded = run_on(processes, models, *TIMED, UPDATE)
-    recorded.assert_outcomes(passed=2)
-    recorded.stdout.fnmatch_lines(
-        [
-            "modelperf: baselines in baselines, *, updating all, on the cluster *scheduler.json",
-            "modelperf: 2 cases for 2 machines of *: * (linux-*, first, board), * (linux-*second)",
-            "wrote *base.onnx",
-            "2 recorded.",
-        ]
+    assert_ended(
+        run_on(processes, models, *TIMED, UPDATE),
+        "modelperf: baselines in baselines, *, updating all, on the cluster *scheduler.json",
+        "modelperf: 2 cases for 2 machines of *: * (linux-*, first, board), * (linux-*second)",
+        "wrote *base.onnx",
+        "2 recorded.",
+        passed=2,
     )
     key = describe_machine().key
     assert (models.path / "baselines" / "base" / f"{key}.json").is_file()
@@ -153,8 +153,7 @@ def test_the_fixture_measures_on_the_cluster_too(
         def test_function(): pass
         """
     )
-    result = run_on(processes, models, *TIMED, JSON)
-    result.assert_outcomes(passed=5)
+    result = assert_ended(run_on(processes, models, *TIMED, JSON), passed=5)
     (first, memory, function) = cases_of(models)
     assert (memory["model"]["name"], memory["model"]["path"]) == ("the given model", None)
     note = "a Python function cannot be sent to a cluster, so it was measured here"
@@ -180,8 +179,7 @@ def test_what_is_asked_for_as_a_test_runs_is_measured_on_the_cluster_and_what_is
         """
     )
     result = run_on(processes, models, *TIMED)
-    result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["modelperf: 0 cases for 2 machines of *"])
+    assert_ended(result, "modelperf: 0 cases for 2 machines of *", passed=1, skipped=1)
 
 
 def test_each_case_has_a_trace_of_its_layers(
@@ -195,8 +193,7 @@ def test_each_case_has_a_trace_of_its_layers(
 
 def test_a_first_failure_ends_the_run(processes: ClusterProcesses, models: pytest.Pytester) -> None:
     result = run_on(processes, models, *TIMED, "-x", "crash.onnx", "base.onnx", "slow_400us.onnx")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
+    assert_ended(result, "*stopping after 1 failures*", failed=1)
 
 
 def test_an_interrupt_ends_the_run(processes: ClusterProcesses, models: pytest.Pytester) -> None:
@@ -255,9 +252,8 @@ def test_the_older_model_itself_travels_with_its_case(
         """
     )
     result = run_on(processes, models, *TIMED, against)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*is not a file, so --modelperf-against cannot name an older one*"]
+    assert_ended(
+        result, "*is not a file, so --modelperf-against cannot name an older one*", failed=1
     )
 
 
@@ -270,12 +266,10 @@ def test_a_case_runs_on_each_machine_that_its_table_names(
         machines = ["second", "board"]
         """
     )
-    recorded = run_on(processes, models, *TIMED, UPDATE, "base.onnx")
-    recorded.assert_outcomes(passed=2)
+    assert_ended(run_on(processes, models, *TIMED, UPDATE, "base.onnx"), passed=2)
     # The twin has another name, so it stays as fast as it was.
     slower = "--modelperf-engine-option=times=base=400"
-    judged = run_on(processes, models, *TIMED, JSON, slower, "base.onnx")
-    judged.assert_outcomes(failed=2)
+    judged = assert_ended(run_on(processes, models, *TIMED, JSON, slower, "base.onnx"), failed=2)
     cases = cases_of(models)
     assert [(case["test"], case["verdict"]) for case in cases] == [
         ("base.onnx::b1-c1@second", "regressed"),
@@ -409,8 +403,7 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
         """
     )
     result = run_on(own_processes, models, *FAULTY, "--modelperf-max-seconds=0.5", UPDATE)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*scheduler * is gone. What ended before is kept;*"])
+    assert_ended(result, "*scheduler * is gone. What ended before is kept;*", passed=1, failed=1)
     result.stdout.fnmatch_lines(["wrote *base.onnx"])
     result.stdout.fnmatch_lines(["*scheduler * is gone: start it again*"])
     assert [path.name for path in (models.path / "baselines").iterdir()] == ["base"]
@@ -492,8 +485,7 @@ def test_each_kind_of_machine_has_its_own_baseline_and_history(
     result.assert_outcomes(passed=2)
     facts = describe_machine()
     keys = {facts.key, replace(facts, microarchitecture="other").key}
-    stored = BaselineStore(models.path / "baselines").read("base")
-    assert stored is not None
+    stored = known(BaselineStore(models.path / "baselines").read("base"))
     assert {machine.key for machine in stored.machines} == keys
     files = HistoryStore(models.path / "kept").files()
     assert {line.machine for file in files for line in file.read(HistoryLine)} == keys

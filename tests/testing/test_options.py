@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, Setting
-from tests.support.project import STATIC, assert_says_no_internals, assert_usage_error, write_table
+from tests.support.project import (
+    STATIC,
+    assert_ended,
+    assert_says_no_internals,
+    assert_usage_error,
+    write_table,
+)
 
 IN_FILES = tuple(option for option in RUN_SETTINGS if option.is_in_files)
 # A text that each option takes, and what a table would hold of it.
@@ -115,8 +121,7 @@ def test_ini_keys_may_stand_in_pyproject_or_on_the_command_line(run: pytest.Pyte
     given.stdout.fnmatch_lines(["modelperf: *static figures only"])
     write_table(run, "[tool.pytest.ini_options]\nmodelperf_static_only = true\n")
     result = run.runpytest_inprocess("--modelperf", "dense.onnx")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["modelperf: *static figures only"])
+    assert_ended(result, "modelperf: *static figures only", passed=1)
 
 
 @pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest has such tables since version 9")
@@ -154,8 +159,7 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
     assert (run.path / "kept/dense/model.json").is_file()
     assert not (run.path / "baselines").exists()
     write_table(run, '[tool.modelperf]\nbaseline_dir = "kept"')
-    again = run_static(run, "--modelperf-strict", "dense.onnx")
-    again.assert_outcomes(passed=1)
+    assert_ended(run_static(run, "--modelperf-strict", "dense.onnx"), passed=1)
 
 
 @pytest.mark.parametrize(
@@ -279,9 +283,7 @@ def test_the_option_that_records_leaves_the_path_behind_it_alone(
     run: pytest.Pytester, arguments: list[str], mode: str
 ) -> None:
     run.makepyfile(test_it="def test_one(): pass", test_other="def test_two(): pass")
-    result = run_static(run, *arguments)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines([f"modelperf: *updating {mode}"])
+    assert_ended(run_static(run, *arguments), f"modelperf: *updating {mode}", passed=1)
 
 
 def test_a_mode_of_a_file_of_settings_that_is_none_names_those_there_are(
@@ -299,8 +301,7 @@ def test_options_of_ours_disturb_no_run_without_the_switch(
     run.makepyfile("def test_other(): pass")
     text = SAMPLES.get(option.key, ("", ""))[0]
     arguments = [option.flag] if option.metavar is None or not text else [option.flag, text]
-    result = run.runpytest_inprocess(*arguments)
-    result.assert_outcomes(passed=1)
+    result = assert_ended(run.runpytest_inprocess(*arguments), passed=1)
     told = [line for line in result.outlines if line.startswith("modelperf: ")]
     # In the header and in the summary, where its effect is looked for.
     line = f"modelperf: without --modelperf no model is profiled, so {option.flag} does nothing"
@@ -312,8 +313,7 @@ def test_the_options_that_do_nothing_are_told_in_quiet_runs_too(run: pytest.Pyte
     run.makepyfile("def test_other(): pass")
     run.makeini("[pytest]\naddopts = --modelperf-strict --modelperf-json=run.json")
     result = run.runpytest_inprocess("-q")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*, so --modelperf-strict, --modelperf-json do nothing"])
+    assert_ended(result, "*, so --modelperf-strict, --modelperf-json do nothing", passed=1)
     result.stdout.no_fnmatch_line("*Traceback*")
     told = run_static(run, "dense.onnx")
     told.stdout.no_fnmatch_line("*do nothing*")

@@ -66,6 +66,7 @@ from tests.support.comparisons import (
 )
 from tests.support.documents import assert_read_back
 from tests.support.facts import make_engine, make_model
+from tests.support.known import known
 from tests.support.profiles import MACHINE, make_latency, make_round
 from tests.support.rendered import (
     render_comparison,
@@ -376,8 +377,7 @@ def test_the_advice_of_a_case_is_that_of_the_summary() -> None:
     longer = replace(OPEN, case=Case(2, 1), seconds=20.0)
     noisy = replace(OPEN, case=Case(4, 1), seconds=500.0)
     for case in (OPEN, longer, noisy, NEAR):
-        advice = advise(case)
-        assert advice is not None
+        advice = known(advise(case))
         text = advice.in_words(PYTHON_WORDING)
         assert text in failure(case, width=None)
         assert f"inconclusive: {text}\n" in summary(case, width=None)
@@ -1062,12 +1062,11 @@ COMMAND = re.compile(r"::(error|warning|notice) ([^\n]*?)::([^\n]*)")
 
 def read_command(line: str) -> dict[str, str]:
     """What the runner makes of a line: properties end with the next `::`, the rest is data."""
-    found = COMMAND.fullmatch(line)
-    assert found is not None
-    known = dict(part.split("=", 1) for part in found[2].split(","))
+    found = known(COMMAND.fullmatch(line))
+    given = dict(part.split("=", 1) for part in found[2].split(","))
     read = {
         key: value.replace("%2C", ",").replace("%3A", ":").replace("%0A", "\n").replace("%0D", "\r")
-        for key, value in known.items()
+        for key, value in given.items()
     }
     data = found[3].replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
     return {"kind": found[1], **{k: v.replace("%25", "%") for k, v in read.items()}, "text": data}

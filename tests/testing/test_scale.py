@@ -54,6 +54,7 @@ from pytest_modelperf.whatif.narrowing.dimensions import Dim
 from pytest_modelperf.whatif.narrowing.narrow import select_channels
 from tests.support.comparisons import OPEN, SLOWER
 from tests.support.facts import make_provenance
+from tests.support.known import known
 from tests.support.profiles import measured_classifier
 from tests.support.project import write_dense, write_table
 from tests.support.rendered import render_summary
@@ -400,8 +401,7 @@ SEQUENCES = st.lists(st.integers(0, 3), max_size=14)
 def test_what_is_in_common_is_equal_in_order_and_as_long_as_can_be(
     old: list[int], new: list[int]
 ) -> None:
-    found = in_common(old, new, len(old) + len(new))
-    assert found is not None
+    found = known(in_common(old, new, len(old) + len(new)))
     assert all(old[row] == new[column] for row, column in found)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found))
     assert len(found) == longest_in_common(old, new)

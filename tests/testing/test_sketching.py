@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.project import read_json, write_table
+from tests.support.project import assert_ended, read_json, write_table
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of
 
 SKETCH = "[tool.modelperf]\noutput_sketch = true\n"
@@ -49,8 +49,7 @@ def test_other_outputs_of_the_same_weights_fail(
     recorded: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIMED_OUTPUT", "1.05")
-    result = checked(recorded, "base.onnx")
-    result.assert_outcomes(failed=1)
+    result = assert_ended(checked(recorded, "base.onnx"), failed=1)
     assert only_case(recorded)["verdict"] == "regressed"
     assert judged(only_case(recorded)) == pytest.approx(0.05, rel=1e-3)
     result.stdout.fnmatch_lines(["*regressed: outputs differ by 5 %, allowed +0.1 %*"])

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.support.project import write_table
+from tests.support.project import assert_ended, write_table
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of
 
 pytestmark = pytest.mark.slow
@@ -64,8 +64,7 @@ def test_under_xdist_workers_measure_in_turn_and_the_controller_alone_tells_all(
 ) -> None:
     models.makeconftest(NOTES_TURNS)
     models.makepyfile(FOUR)
-    result = run_with(models, "xdist", "-n", "2", "-v", SHORT)
-    result.assert_outcomes(passed=4)
+    result = assert_ended(run_with(models, "xdist", "-n", "2", "-v", SHORT), passed=4)
     files = list(models.path.glob("turns-*.txt"))
     assert len(files) == 2
     lines = [line.split() for file in files for line in file.read_text().splitlines()]
@@ -86,8 +85,7 @@ def test_under_xdist_baselines_are_written_once_and_whole(models: pytest.Pyteste
     assert result.outlines.count(WROTE) == 1
     result.stdout.fnmatch_lines(["4 recorded."])
     again = models.runpytest_inprocess(*TIMED, "--modelperf-static-only", "--modelperf-strict")
-    again.assert_outcomes(passed=4)
-    again.stdout.fnmatch_lines(["4 passed."])
+    assert_ended(again, "4 passed.", passed=4)
 
 
 def test_under_xdist_a_run_that_stops_after_a_failure_writes_what_had_ended(
@@ -159,8 +157,7 @@ def test_a_crash_of_a_worker_of_xdist_leaves_the_report_of_the_others(
     source = f"{FOUR}\n    def test_third():\n        import os\n        os._exit(3)\n"
     models.makepyfile(source)
     result = run_with(models, "xdist", "-n", "2", UPDATE, "--modelperf-static-only")
-    result.assert_outcomes(passed=4, failed=1)
-    result.stdout.fnmatch_lines(["*worker 'gw*' crashed*", WROTE])
+    assert_ended(result, "*worker 'gw*' crashed*", WROTE, passed=4, failed=1)
     assert len(cases_of(models)) == 4
 
 
@@ -244,8 +241,7 @@ def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(models: pytes
         """
     )
     result = models.runpytest_subprocess("-p", "timeout", "--modelperf", JSON)
-    result.assert_outcomes(failed=1, passed=2)
-    result.stdout.fnmatch_lines(["*Timeout *2.0*s*", "2 new."])
+    assert_ended(result, "*Timeout *2.0*s*", "2 new.", failed=1, passed=2)
     assert [case["verdict"] for case in cases_of(models)] == ["new", "new"]
 
 
@@ -290,8 +286,7 @@ def test_of_a_test_whose_last_run_had_no_outcome_none_is_told(models: pytest.Pyt
         """
     )
     result = run_with(models, "rerunfailures", "--reruns=1", "--modelperf-static-only")
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["1 new.", "note: no result of*"])
+    assert_ended(result, "1 new.", "note: no result of*", passed=1, errors=1)
     assert [case["id"] for case in cases_of(models)] == ["b2-c1"]
 
 
@@ -312,5 +307,4 @@ def test_what_regressed_each_time_is_one_failure(models: pytest.Pytester) -> Non
 def test_coverage_of_tests_is_told_beside(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("base.onnx"))
     result = run_with(models, "pytest_cov", "--cov=.", "--cov-report=term")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["1 new.", "*coverage*", "TOTAL *%"])
+    assert_ended(result, "1 new.", "*coverage*", "TOTAL *%", passed=1)

@@ -15,7 +15,8 @@ from pytest_modelperf.comparing.records import MEMBER, TOTAL, Comparison, Verdic
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import PROFILE
 from pytest_modelperf.profiler.shown.document import dump_profile, read_profile
-from tests.support.project import STATIC, between, collected, read_json, write_table
+from tests.support.known import known
+from tests.support.project import STATIC, assert_ended, between, collected, read_json, write_table
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse
 from tests.support.timed_models import JSON, TIMED, UPDATE
@@ -55,8 +56,7 @@ def net(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pyteste
 
 def message(run: pytest.Pytester, *args: str) -> str:
     """What a run says when it cannot collect a table or a test, on one line."""
-    result = run.runpytest_inprocess(*STATIC, *args)
-    result.assert_outcomes(errors=1)
+    result = assert_ended(run.runpytest_inprocess(*STATIC, *args), errors=1)
     return " ".join(between(result.outlines, "ERROR collecting", "short test summary").split())
 
 
@@ -160,8 +160,7 @@ def test_a_run_names_the_slower_member(net: pytest.Pytester) -> None:
     write_table(net, TABLE.replace("net.onnx", "*.onnx"))
     write(net.path / "net_largest110.onnx", weight=2.0)
     against = f"--modelperf-against={net.path / 'net.onnx'}"
-    result = net.runpytest_inprocess(*TIMED, against, "net_largest110.onnx")
-    result.assert_outcomes(failed=1)
+    result = assert_ended(net.runpytest_inprocess(*TIMED, against, "net_largest110.onnx"), failed=1)
     result.stdout.re_match_lines([r"why: seq=32: \+\d+\.\d % \(\+.* … \+.* %\)"])
 
 
@@ -223,8 +222,7 @@ def test_both_sides_see_the_members_in_the_same_order(
     simulate(monkeypatch)
     (case,) = compare(tmp_path, "other.onnx").cases
     assert case.verdict is Verdict.PASSED
-    total = case.metric(TOTAL)
-    assert total is not None
+    total = known(case.metric(TOTAL))
     assert total.ratio == pytest.approx(1.0, abs=0.01)
     # Five inferences of 0.2 ms and one of 0.4 ms, or up to a hundredth more.
     assert total.before == pytest.approx(1.4, rel=0.02)
@@ -242,8 +240,7 @@ def test_a_member_that_takes_a_tenth_longer_fails_the_case_and_is_its_reason(
     assert member.ratio == pytest.approx(1.1, abs=0.02)
     assert other.verdict is Verdict.PASSED
     assert case.reasons[0].startswith("seq=32: +")
-    median = case.metric("latency_p50")
-    assert median is not None
+    median = known(case.metric("latency_p50"))
     assert not median.gated
 
 
@@ -285,8 +282,7 @@ def test_a_budget_holds_for_inferences_that_arrive(net: pytest.Pytester) -> None
     pace = "dims = {batch = 1, seq = 16}\nbudget = {p95_ms = 0.3}\nworkload = {every_ms = %s}"
     for every_ms, failed in (("1", 0), ("0.15", 1)):
         write_table(net, f'[tool.modelperf.models."net.onnx"]\n{pace % every_ms}')
-        result = net.runpytest_inprocess(*TIMED, UPDATE)
-        result.assert_outcomes(passed=1 - failed, failed=failed)
+        assert_ended(net.runpytest_inprocess(*TIMED, UPDATE), passed=1 - failed, failed=failed)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.report.pages import sample_data
 from tests.report.pages.browser import pick, reload
 from tests.report.pages.conftest import OpenData, chart_of
 from tests.report.pages.sample_data import HOSTILE_NAMES, Data, fused_layer
+from tests.support.known import known
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -97,8 +98,7 @@ def in_order(rows: Iterable[Data], read: Read, *, is_descending: bool) -> list[D
     """The rows sorted, what is equal in its old order and what is unknown last."""
 
     def key(row: Data) -> str | float:
-        value = read(row)
-        assert value is not None
+        value = known(read(row))
         if isinstance(value, str):
             return re.sub(r"\d+", lambda match: match[0].zfill(12), value.lower())
         return value
@@ -714,8 +714,7 @@ def hover_bar(page: Page, index: int) -> tuple[float, float]:
     """Moves the mouse over a bar of A in the depth chart; where it is then."""
     bar = page.locator("#depth .trace.bars").nth(0).locator(".point path").nth(index)
     bar.scroll_into_view_if_needed()
-    box = bar.bounding_box()
-    assert box is not None
+    box = known(bar.bounding_box())
     point = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(*point)
     page.locator("#depth .hoverlayer .hovertext").first.wait_for()
