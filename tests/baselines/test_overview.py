@@ -148,8 +148,7 @@ def test_a_case_that_was_not_recorded_of_the_new_model_is_named(folder: Path) ->
 
 
 def test_another_twin_of_the_same_model_is_told(folder: Path) -> None:
-    recording = make_recording(BOTH)
-    put(folder, replace(recording, twin=b"another"))
+    put(folder, replace(make_recording(BOTH), twin=b"another"))
     assert lines(folder) == snapshot(
         ["changed models--encoder: same model; twin changed although the model is the same"]
     )
@@ -211,8 +210,7 @@ def test_a_folder_that_is_gone_has_lost_all(folder: Path) -> None:
 
 
 def test_another_machine_and_engine_are_named(folder: Path) -> None:
-    recording = make_recording(("b1-c1",), key="linux-arm64-graviton3-4c")
-    put(folder, recording)
+    put(folder, make_recording(("b1-c1",), key="linux-arm64-graviton3-4c"))
     assert lines(folder) == snapshot(
         ["changed models--encoder: same model; measured on linux-arm64-graviton3-4c"]
     )

@@ -117,10 +117,8 @@ def test_a_changed_file_changes_one_line(tmp_path: Path) -> None:
 
 
 def test_figures_are_rounded(tmp_path: Path) -> None:
-    exact = replace(PROGRAM, figures=ProgramFigures(p50_ms=17.123456789))
-    write_program(tmp_path, NAME, exact)
-    found = known(read_program(tmp_path, NAME))
-    assert found.figures.p50_ms == 17.1235
+    write_program(tmp_path, NAME, replace(PROGRAM, figures=ProgramFigures(p50_ms=17.123456789)))
+    assert known(read_program(tmp_path, NAME)).figures.p50_ms == 17.1235
 
 
 @pytest.mark.parametrize(

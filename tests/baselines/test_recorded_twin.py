@@ -164,8 +164,7 @@ def test_a_twin_is_not_held_against_cases_that_it_does_not_stand_for() -> None:
     stored = recorded(dense())
     first, *others = stored.model.cases
     assert first.static is not None
-    older = replace(first, model_sha256="b" * 64, static=replace(first.static, macs=1))
-    cases = (older, *others)
+    cases = (replace(first, model_sha256="b" * 64, static=replace(first.static, macs=1)), *others)
     rebuilt(replace(stored, model=replace(stored.model, cases=cases)))
 
 

@@ -791,8 +791,7 @@ def test_a_structure_that_another_case_of_the_model_lacks_is_a_broken_baseline()
         read_model(write_model(replace(stored.model, cases=cases)), _MODEL)
     place = f'{_MODEL}, cases["b8-c2"].structure'
     assert str(raised.value).startswith(f'{place}: it is not that of cases["b1-c1"], which is ')
-    other_model = replace(cases[1], model_sha256="e" * 64)
-    apart = replace(stored.model, cases=(cases[0], other_model))
+    apart = replace(stored.model, cases=(cases[0], replace(cases[1], model_sha256="e" * 64)))
     assert read_model(write_model(apart), _MODEL) == apart
 
 
@@ -964,8 +963,7 @@ def test_another_version_of_the_engine_is_other_content(tmp_path: Path) -> None:
     assert [(change.name, change.before, change.after) for change in plan.changes] == [
         ("engine version", "1.31.1", "1.32.0")
     ]
-    stored = known(store.read(NAME))
-    (case,) = stored.model.cases
+    (case,) = known(store.read(NAME)).model.cases
     assert case.provenance.packages == {"onnxruntime": "1.32.0", "onnx": "1.32.0"}
 
 
@@ -1046,8 +1044,7 @@ def test_without_a_new_twin_the_old_one_stays_while_it_stands_for_a_case(tmp_pat
 def test_counts_alone_keep_what_ran_of_the_very_same_case_only(tmp_path: Path) -> None:
     recording = make_recording()
     (case,) = recording.cases
-    sketch = OutputSketch(inputs="0" * 32, weights="1" * 32, tensors={})
-    ran = replace(case, outputs=sketch)
+    ran = replace(case, outputs=OutputSketch(inputs="0" * 32, weights="1" * 32, tensors={}))
     stored = store_recording(tmp_path, replace(recording, cases=(ran,)))
     counted = replace(case, engine=None, fidelity=None)
     again = replace(recording, cases=(counted,), twin=None, machine=None)
@@ -1082,8 +1079,7 @@ def test_removing_is_explicit_and_takes_a_case_from_every_machine(tmp_path: Path
 
 def test_the_table_of_a_plan_shows_each_figure_before_and_after() -> None:
     stored = plan_update(None, make_recording(("b1-c1", "b8-c2"))).after
-    plan = plan_update(stored, make_recording(("b1-c1", "b1-c2"), version=2))
-    table = plan_table(plan)
+    table = plan_table(plan_update(stored, make_recording(("b1-c1", "b1-c2"), version=2)))
     lines = [[column.title for column in table.columns], *table.rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     text = [" | ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
@@ -1185,8 +1181,7 @@ def test_the_samples_of_a_long_measurement_take_less_than_50_kb_a_case() -> None
     runs = []
     for _ in range(5):
         rounds = [make_round(rng.integers(10**9, 9 * 10**9, 400).tolist()) for _ in range(35)]
-        measured = make_measurement(rounds=rounds)
-        runs.append(replace(profile.cases[0], measured=measured))
+        runs.append(replace(profile.cases[0], measured=make_measurement(rounds=rounds)))
     latency = store_latency(runs, profile.model, DAY)
     stored = MachineBaseline(key=MACHINE.key, machine=MACHINE, cases={"b1-c1": latency})
     assert 20_000 < len(write_machine(stored)) < 50_000
@@ -1253,10 +1248,8 @@ def test_what_another_wrote_since_the_plan_was_made_is_kept(tmp_path: Path) -> N
     store = BaselineStore(tmp_path)
     plan = plan_update(None, make_recording(("b1-c1",)))
     store_recording(tmp_path, make_recording(("b8-c2",)))
-    done = store.apply(plan)
-    assert {change.case for change in done.changes} == {"b1-c1"}
-    stored = known(store.read(NAME))
-    assert [case.id for case in stored.model.cases] == ["b1-c1", "b8-c2"]
+    assert {change.case for change in store.apply(plan).changes} == {"b1-c1"}
+    assert [case.id for case in known(store.read(NAME)).model.cases] == ["b1-c1", "b8-c2"]
 
 
 class Refusing:

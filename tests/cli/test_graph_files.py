@@ -64,8 +64,7 @@ def test_a_profile_writes_its_kernels_with_those_that_only_move_data() -> None:
 
 @pytest.mark.slow
 def test_a_comparison_marks_the_kernels_that_are_new() -> None:
-    result = run("compare", "old.onnx", "new.onnx", *UNHURRIED, "--svg", "c.svg")
-    assert result.exit_code in {0, 1}
+    assert run("compare", "old.onnx", "new.onnx", *UNHURRIED, "--svg", "c.svg").exit_code in {0, 1}
     shown = texts("c.svg")
     assert {"sine", "cosine"} <= set(shown)
     assert shown[0] == "old.onnx → new.onnx"

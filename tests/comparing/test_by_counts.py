@@ -170,8 +170,7 @@ def test_without_external_data_there_is_no_size_and_a_note_where_it_is_named(
 
 def recorded(profile: Profile) -> ModelBaseline:
     (case,) = profile.cases
-    provenance = make_provenance(date=dt.date(2026, 1, 31))
-    stored = store_case(case, profile.model, provenance, "0" * 32)
+    stored = store_case(case, profile.model, make_provenance(date=dt.date(2026, 1, 31)), "0" * 32)
     return ModelBaseline(model=profile.model, cases=(stored,))
 
 

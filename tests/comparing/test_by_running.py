@@ -377,15 +377,13 @@ def steady(recording: BaselineRecording, ns: int = 200_000) -> BaselineRecording
         for p in latency.processes * PROCESSES
     )
     cases = dict.fromkeys(recording.machine.cases, replace(latency, processes=processes))
-    machine = replace(recording.machine, cases=cases)
-    return replace(recording, machine=machine)
+    return replace(recording, machine=replace(recording.machine, cases=cases))
 
 
 def test_a_slower_model_regressed_against_the_twin(
     recording: BaselineRecording, tmp_path: Path
 ) -> None:
-    baseline = store(trusted(recording), tmp_path)
-    result, document = compared(baseline, "slow_400us.onnx")
+    result, document = compared(store(trusted(recording), tmp_path), "slow_400us.onnx")
     assert result.exit_code == 1
     assert metric(document, "latency_p50")["verdict"] == "regressed"
     assert document["before"]["name"] == "base.onnx"
@@ -471,11 +469,9 @@ def test_what_another_engine_took_says_nothing_of_this_machine(
     ((name, latency),) = machine.cases.items()
 
     def told(folder: str, version: str | None) -> bool:
-        engine = replace(latency.engine, version=version)
-        cases = {name: replace(latency, engine=engine)}
+        cases = {name: replace(latency, engine=replace(latency.engine, version=version))}
         known = replace(recording, machine=replace(machine, cases=cases))
-        baseline = store(trusted(known), tmp_path / folder)
-        _, document = compared(baseline, "slow_400us.onnx", *QUICK)
+        _, document = compared(store(trusted(known), tmp_path / folder), "slow_400us.onnx", *QUICK)
         return any("when it was recorded" in note for note in document["cases"][0]["notes"])
 
     assert told("same", latency.engine.version)
@@ -571,8 +567,7 @@ def test_a_case_that_was_recorded_at_other_dimensions_is_new(how: str, tmp_path:
     model = tmp_path / "open.onnx"
     model.write_bytes(parse(OPEN).SerializeToString())
     profile = profile_model(str(model), ProfileRequest(dims={"height": (2,), "width": (4,)}))
-    case = stored_of(profile, model)
-    stored = replace(case, dims=TALL)
+    stored = replace(stored_of(profile, model), dims=TALL)
     recording = BaselineRecording(name="base", model=profile.model, cases=(stored,))
     _, document = compared(store(recording, tmp_path), str(model), "--dim", "height=3", how)
     (found,) = document["cases"]
@@ -712,8 +707,7 @@ def test_a_baseline_that_knows_the_graph_alone_is_judged_by_its_twin(
         model=replace(recording.model, sha256=digest),
         cases=tuple(replace(case, model_sha256=digest) for case in recording.cases),
     )
-    baseline = store(older, tmp_path)
-    _, document = compared(baseline, str(folder / "m.onnx"), "--tolerance", "100 %")
+    _, document = compared(store(older, tmp_path), str(folder / "m.onnx"), "--tolerance", "100 %")
     assert (document["verdict"], ran_as_a_duet(document)) == ("passed", True)
 
 

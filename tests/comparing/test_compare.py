@@ -204,14 +204,12 @@ def test_values_are_named_where_they_make_the_difference() -> None:
 
 
 def test_a_size_that_is_unknown_on_one_side_is_unclear_and_never_zero() -> None:
-    case = compared(static(peak=64), static(peak=None))
-    peak = metric(case, "peak_activation_bytes")
+    peak = metric(compared(static(peak=64), static(peak=None)), "peak_activation_bytes")
     assert (peak.after, peak.ratio, peak.verdict) == (None, None, Verdict.INCONCLUSIVE)
 
 
 def test_something_from_nothing_has_no_ratio_and_is_worse() -> None:
-    case = compared(static(params=0), static(params=5))
-    params = metric(case, "params")
+    params = metric(compared(static(params=0), static(params=5)), "params")
     assert (params.ratio, params.verdict) == (None, Verdict.REGRESSED)
 
 
@@ -348,8 +346,7 @@ def test_counts_that_grew_have_the_change_that_added_most_of_them() -> None:
     kept = compare_with_stored(CASE, stored(before), after)
     why = {m.name: m.reason for m in kept.metrics if m.reason is not None}
     assert why == {"macs": "Gemm: 1 as before, of other shapes"}
-    smaller = compared(after, before)
-    assert all(metric.reason is None for metric in smaller.metrics)
+    assert all(metric.reason is None for metric in compared(after, before).metrics)
 
 
 def test_against_stored_counts_the_operators_are_all_that_is_told() -> None:

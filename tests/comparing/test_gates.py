@@ -204,8 +204,7 @@ def test_a_tail_that_nobody_named_leaves_no_case_open() -> None:
 
     assert (p95.gated, p95.awaited, p95.decides) == (True, False, p95.verdict is not OPEN)
     assert Gate().is_decided(few)
-    named = Gate(tolerances=read_tolerances({"p95": 0.001}, "here"))
-    assert not named.is_decided(few)
+    assert not Gate(tolerances=read_tolerances({"p95": 0.001}, "here")).is_decided(few)
 
 
 def test_a_tail_can_fail_a_case_and_is_looked_at_longer_while_it_looks_worse() -> None:

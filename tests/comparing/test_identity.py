@@ -81,8 +81,7 @@ def settled(
 ) -> JudgedCase | None:
     setup = Setup(options=way.options)
     baseline = ModelBaseline(model=model_facts(model.file), cases=(stored,))
-    before = Side(str(model.file.path), setup, baseline)
-    return settle(before, model, setup, gate or Gate(), PLACE)
+    return settle(Side(str(model.file.path), setup, baseline), model, setup, gate or Gate(), PLACE)
 
 
 def verdict(before: Way, now: Way, path: Path, **older: Any) -> Verdict | None:  # noqa: ANN401  # any field
@@ -222,8 +221,7 @@ def test_another_build_of_the_recorded_version_is_the_same_engine(
         return builds[name]
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    found = known(settled(stored, USUAL.bind(path), USUAL))
-    assert found.comparison.verdict is Verdict.UNCHANGED
+    assert known(settled(stored, USUAL.bind(path), USUAL)).comparison.verdict is Verdict.UNCHANGED
     builds["onnxruntime-openvino"] = usual
     assert settled(stored, USUAL.bind(path), USUAL) is None
 
@@ -233,8 +231,7 @@ def test_other_weights_in_a_file_beside_the_model_have_to_run(tmp_path: Path) ->
     way, path = Way(inputs=()), tmp_path / "m.onnx"
     weights = save_beside(parse(text, weights={"w": ones(64, 64)}), path)
     graph, stored = path.read_bytes(), run_case(way.bind(path), way)
-    same = known(settled(stored, way.bind(path), way))
-    assert same.comparison.verdict is Verdict.UNCHANGED
+    assert known(settled(stored, way.bind(path), way)).comparison.verdict is Verdict.UNCHANGED
     zero(weights)
     assert path.read_bytes() == graph
     assert settled(stored, way.bind(path), way) is None
@@ -246,8 +243,7 @@ def counted_over(stored: StoredCase, model: Model) -> StoredCase:
     (now,) = counted.cases
     before = plan_update(None, replace(counted, cases=(stored,))).after
     now = replace(now, provenance=make_provenance(date=DAY, packages={"onnxruntime": "9.9.9"}))
-    after = known(plan_update(before, replace(counted, cases=(now,))).after)
-    (found,) = after.model.cases
+    (found,) = known(plan_update(before, replace(counted, cases=(now,))).after).model.cases
     return found
 
 
@@ -258,8 +254,7 @@ def test_a_run_that_only_counts_does_not_make_a_new_engine_that_of_the_recording
     stored = run_case(model, USUAL)
     assert stored.static is not None
     # As another version of ours counted it.
-    older = replace(stored, static=replace(stored.static, elementwise_ops=1))
-    found = counted_over(older, model)
+    found = counted_over(replace(stored, static=replace(stored.static, elementwise_ops=1)), model)
     assert found.static == stored.static
     assert (found.engine, found.options, found.inputs) == ("onnxruntime", {}, stored.inputs)
     assert found.provenance == stored.provenance

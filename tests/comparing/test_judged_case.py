@@ -42,8 +42,7 @@ def test_an_interval_moves_with_its_figure() -> None:
 
 def test_a_percentile_that_no_metric_shows_stays() -> None:
     measured = make_measurement(7.0)
-    shown = known(side_run(measured))
-    assert shown.latency == measured.latency
+    assert known(side_run(measured)).latency == measured.latency
 
 
 def test_a_note_of_one_side_says_which_and_one_of_both_is_said_once() -> None:

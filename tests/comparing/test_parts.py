@@ -71,8 +71,7 @@ def compared(after: onnx.ModelProto, *options: str, before: str = "base.onnx") -
     """The only case of a comparison."""
     onnx.save(after, "after.onnx")
     result = run("compare", *PLANNED, *options, before, "after.onnx", "--json", "-")
-    document = json.loads(result.out)
-    (case,) = document["cases"]
+    (case,) = json.loads(result.out)["cases"]
     found: dict[str, Any] = case
     return found
 

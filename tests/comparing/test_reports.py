@@ -155,8 +155,7 @@ outputs: the output is equal on the same inputs
 
 def rows_of(case: CaseComparison) -> dict[str, str]:
     """The first and the last column of the table by layer type."""
-    table = type_difference_table(case)
-    return {row[0]: row[-1] for row in table.rows}
+    return {row[0]: row[-1] for row in type_difference_table(case).rows}
 
 
 def one_type(op: str, before: float, after: float, share: float | None) -> LayerTypeChange:
@@ -675,8 +674,7 @@ def test_both_sides_ran_in_turn_only_as_wholes_or_parts() -> None:
 def test_a_model_that_ran_alone_by_its_plan_has_no_time_before() -> None:
     """`?` would say that it ran, and that its samples are too few."""
     time = Metric("latency_p50", None, 3.1, PASSED, allowed=0.03, measured_ratio=1.0)
-    case = replace(SAME, outcome=None, how=How.PLAN, metrics=(time, *GRAPH), rounds=1)
-    shown = text(case)
+    shown = text(replace(SAME, outcome=None, how=How.PLAN, metrics=(time, *GRAPH), rounds=1))
     assert "?" not in shown
     assert "3.100 ms" in shown
 
@@ -769,8 +767,7 @@ def test_a_figure_that_is_not_decided_has_its_word_and_a_legend() -> None:
     load = Metric(
         "load_ms", 7.3, 8.5, Verdict.INCONCLUSIVE, interval=(0.9, 1.4), allowed=0.15, awaited=False
     )
-    case = replace(SLOWER, metrics=(*SLOWER.metrics, load))
-    shown = text(case, width=80)
+    shown = text(replace(SLOWER, metrics=(*SLOWER.metrics, load)), width=80)
     assert re.search(r"^load .* not decided$", shown, re.MULTILINE)
     assert shown.count("not decided: it may be worse or not") == 1
     assert "not decided:" not in text(SLOWER, width=80).partition("load")[0]

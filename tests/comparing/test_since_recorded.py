@@ -113,8 +113,7 @@ def short_run(
 
 def test_a_run_is_held_against_the_slowest_recorded_process_and_its_fastest_round() -> None:
     known = stored([[100, 100], [300, 300]], [[200, 200], [150, 150]])
-    look = known(look_at(known, short_run([300, 300])))
-    assert look.slowdown == pytest.approx(2.0)
+    assert known(look_at(known, short_run([300, 300]))).slowdown == pytest.approx(2.0)
 
 
 def test_waiting_for_a_processor_is_no_slowdown() -> None:
@@ -123,8 +122,7 @@ def test_waiting_for_a_processor_is_no_slowdown() -> None:
 
 
 def test_from_times_of_another_engine_nothing_is_concluded() -> None:
-    other = replace(stored([[1]]), engine=make_engine("other"))
-    assert look_at(other, short_run([100])) is None
+    assert look_at(replace(stored([[1]]), engine=make_engine("other")), short_run([100])) is None
 
 
 def test_a_clock_that_measured_nothing_concludes_nothing() -> None:

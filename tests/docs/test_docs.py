@@ -132,8 +132,7 @@ def test_the_command_takes_the_extension(
 @pytest.mark.usefixtures("gated")
 def test_a_conftest_takes_the_extension(pytester: pytest.Pytester) -> None:
     extension, test = blocks("python")
-    model = parse(GATED).SerializeToString()
-    (pytester.path / "gated.onnx").write_bytes(model)
+    (pytester.path / "gated.onnx").write_bytes(parse(GATED).SerializeToString())
     (pytester.path / "conftest.py").write_text(extension)
     (pytester.path / "test_gate.py").write_text(test)
     with pytest.MonkeyPatch.context() as patch:
@@ -196,8 +195,7 @@ def test_every_command_that_is_typed_has_these_options(page: Path) -> None:
 
 
 def test_the_pages_type_every_command() -> None:
-    typed = {name for page in PAGES for name, *_ in commands(page)}
-    assert typed == set(main.commands)
+    assert {name for page in PAGES for name, *_ in commands(page)} == set(main.commands)
 
 
 def test_the_columns_of_layers_on_the_page_are_those_of_the_code() -> None:

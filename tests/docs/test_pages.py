@@ -185,8 +185,7 @@ def test_the_ids_of_collected_models_are_as_the_page_shows(project: pytest.Pytes
         if block.startswith("$ pytest --modelperf --collect-only -q\n")
     )
     result = project.runpytest_inprocess("--modelperf", "--collect-only", "-q", *PLUGIN)
-    listed = [line for line in result.outlines if "::" in line]
-    assert listed == shown.splitlines()[1:]
+    assert [line for line in result.outlines if "::" in line] == shown.splitlines()[1:]
 
 
 @pytest.mark.parametrize(
@@ -315,8 +314,7 @@ def test_workflows_are_indented_as_yaml_wants_it_and_use_the_actions_that_we_use
 @pytest.mark.parametrize("name", [*NAMES, "baselines", "json"])
 def test_every_option_that_is_typed_is_there(name: str) -> None:
     flags = {option.flag for option in RUN_SETTINGS} | {"--modelperf"}
-    typed = set(re.findall(r"--modelperf[a-z-]*", text_of(name)))
-    assert typed <= flags
+    assert set(re.findall(r"--modelperf[a-z-]*", text_of(name))) <= flags
     modes = set(re.findall(r"--modelperf-update-baseline=(\w+)", text_of(name)))
     assert modes <= {"all", "new", "improved"}
 
@@ -516,8 +514,7 @@ def test_the_words_of_a_call_are_on_the_page() -> None:
         re.sub(r"\W.*", "", name.removeprefix("modelperf."))
         for name in named_in(table("python-api", "## `modelperf`"))
     }
-    known = {name for name in vars(ModelPerf) if not name.startswith("_")}
-    assert calls == known | {"modelperf"}
+    assert calls == {name for name in vars(ModelPerf) if not name.startswith("_")} | {"modelperf"}
 
 
 def test_the_page_on_comparing_names_every_column_of_the_csv() -> None:

@@ -190,8 +190,7 @@ def test_a_stored_page_whose_script_is_gone_is_refused() -> None:
 
 def test_the_gallery_links_to_every_page_of_it() -> None:
     made = gallery()
-    linked = re.findall(rf"\]\({SITE}(gallery/[\w.]+)\)", page_of("gallery"))
-    assert sorted(linked) == sorted(made)
+    assert sorted(re.findall(rf"\]\({SITE}(gallery/[\w.]+)\)", page_of("gallery"))) == sorted(made)
     assert f"{SITE}gallery/run.html" in made["gallery/comment.html"]
     # What a run of today would write, too.
     assert "<td>regressed</td>" in made["gallery/comment.html"]

@@ -449,8 +449,7 @@ def noisy(clock: FakeClock, seed: int, asleep_at: int) -> Suspended:
 def test_an_hour_within_one_inference_is_no_verdict(asleep_at: int, is_new: bool) -> None:  # noqa: FBT001  # drawn
     clock, gate = FakeClock(), Gate()
     sides = noisy(clock, 1, asleep_at * (not is_new)), noisy(clock, 2, asleep_at * is_new)
-    bench = FakeDuetBench(*sides)
-    rounds = sample_duet(bench, DUET_POLICY, clock, lambda _: None, gate.is_decided)
+    rounds = sample_duet(FakeDuetBench(*sides), DUET_POLICY, clock, lambda _: None, gate.is_decided)
     verdicts = {metric.verdict for metric in latency_metrics(rounds, gate) if metric.gated}
     assert verdicts <= {Verdict.PASSED, Verdict.INCONCLUSIVE}
 

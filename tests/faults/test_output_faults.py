@@ -135,8 +135,7 @@ def test_an_open_file_of_the_shell_goes_on_where_it_is(folder: Path) -> None:
 
 def test_the_weights_of_a_model_are_not_put_beside_a_pipe(folder: Path, pipe: Path) -> None:
     (folder / "in").mkdir()
-    model = onnx.load(folder / "m.onnx")
-    save_beside(model, folder / "in" / "outside.onnx", "w.bin")
+    save_beside(onnx.load(folder / "m.onnx"), folder / "in" / "outside.onnx", "w.bin")
     with read_from(pipe) as read:
         done = run("shapes", "in/outside.onnx", "-o", "pipe")
     assert (done.exit_code, done.err) == (0, "")

@@ -59,8 +59,7 @@ def test_dimensions_that_are_missing(name: str) -> None:
     code = code[code.rindex(" Give dims=") + len(" Give dims=") :]
     assert [ast.literal_eval(key) for key in _keys(code)] == shown
 
-    table = in_table(error)
-    found = known(re.search(r" Give (dims = \{.*\}) in the table of the model, ", table))
+    found = known(re.search(r" Give (dims = \{.*\}) in the table of the model, ", in_table(error)))
     (dims,) = tomllib.loads(found[1].replace(" = SIZE", " = 1")).values()
     assert list(dims) == shown
 

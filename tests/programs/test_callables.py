@@ -111,8 +111,7 @@ def test_sides_that_did_not_run_in_turn_have_no_speedup() -> None:
     stored = Metric("latency_p50", 2.0, 1.0, Verdict.IMPROVED, interval=(0.4, 0.6))
     for how in (None, How.STORED):
         assert repr(CaseComparison(CASE, (stored,), (), how=how).speedup) == "unknown"
-    duet = CaseComparison(CASE, (stored,), (), how=How.DUET)
-    assert repr(duet.speedup) == "2.00x (1.67 to 2.50)"
+    assert repr(CaseComparison(CASE, (stored,), (), how=How.DUET).speedup) == "2.00x (1.67 to 2.50)"
 
 
 def test_a_callable_that_takes_half_the_time_is_twice_as_fast() -> None:
@@ -179,8 +178,7 @@ def test_a_dict_has_the_inputs_of_a_model_by_name(dense: Path) -> None:
 
 def test_both_sides_run_in_turn_and_equally_often() -> None:
     calls: list[str] = []
-    found = compare(lambda: calls.append("before"), lambda: calls.append("after"))
-    assert found.failure is None
+    assert compare(lambda: calls.append("before"), lambda: calls.append("after")).failure is None
     assert calls.count("before") == calls.count("after")
     # The block of a round shuffles the sides, so no side runs many times in a row.
     longest = max(

@@ -367,8 +367,7 @@ def test_results_of_both_sides_are_compared(project: Project) -> None:
     before.wait_reached()
     after.wait_reached()
     other = before.result()
-    difference = known(after.compare(other, "=="))
-    assert "['boxes'][0] differs in 1 of 2 values, at [1]" in difference
+    assert "['boxes'][0] differs in 1 of 2 values, at [1]" in known(after.compare(other, "=="))
     assert after.compare(other, "allclose") is None
     assert after.compare(other, "given") is None
 

@@ -127,8 +127,7 @@ def test_a_sparse_checkout_of_the_user_leaves_nothing_out(
     first = repository.commit("first", FIRST)
     git(repository.path, "sparse-checkout", "set", "nothing")
     assert not (repository.path / "src/inner.py").exists()
-    tree = tree_of(first, repository.path, folder=cache)
-    assert (tree / "src/inner.py").exists()
+    assert (tree_of(first, repository.path, folder=cache) / "src/inner.py").exists()
 
 
 def test_an_unknown_commit_leaves_nothing(repository: ProgramRepository, cache: Path) -> None:
@@ -243,8 +242,7 @@ def test_at_most_ten_trees_are_kept_and_those_in_use(
 def test_trees_of_a_removed_repository_are_removed(
     repository: ProgramRepository, cache: Path, tmp_path: Path
 ) -> None:
-    first = repository.commit("first", FIRST)
-    tree = tree_of(first, repository.path, folder=cache)
+    tree = tree_of(repository.commit("first", FIRST), repository.path, folder=cache)
     shutil.rmtree(repository.path)
     other = ProgramRepository(tmp_path / "other")
     tree_of(other.commit("first", FIRST), other.path, folder=cache)
@@ -272,11 +270,9 @@ def test_submodules_are_as_they_were(with_submodule: ProgramRepository, cache: P
 
 
 def test_a_tree_with_submodules_is_removed(with_submodule: ProgramRepository, cache: Path) -> None:
-    first = git(with_submodule.path, "rev-parse", "HEAD")
-    tree = tree_of(first, with_submodule.path, folder=cache)
+    tree = tree_of(git(with_submodule.path, "rev-parse", "HEAD"), with_submodule.path, folder=cache)
     later = time.time() + (KEPT_DAYS + 1) * DAY
-    second = with_submodule.commit("second")
-    tree_of(second, with_submodule.path, folder=cache, now=lambda: later)
+    tree_of(with_submodule.commit("second"), with_submodule.path, folder=cache, now=lambda: later)
     assert not tree.exists()
 
 

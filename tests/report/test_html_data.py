@@ -413,8 +413,7 @@ def test_the_zeros_of_weights_are_in_a_page_only_where_weights_were_read() -> No
     profile = measured_classifier()
     counted = profile.cases[0].static
     zeros = Sparsity(zeros=1, size=4, pattern="1x4", block_ratio=0.25, n_of_m=(2, 4))
-    read = replace(counted.layers[0], sparsity=zeros, effective_macs=3)
-    layers = (read, *counted.layers[1:])
+    layers = (replace(counted.layers[0], sparsity=zeros, effective_macs=3), *counted.layers[1:])
     case = replace(profile.cases[0], counted=replace(counted, layers=layers))
     (sparse,) = one_model(profile_data(replace(profile, cases=(case,))))["cases"]
     first = sparse["layers"][0]
@@ -544,8 +543,7 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
 def test_the_page_of_a_comparison_says_all_that_decides() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     comparison = compared(SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
-    page = render_comparison_page(comparison, machine=MACHINE, made=made)
-    text = Markup(page).text
+    text = Markup(render_comparison_page(comparison, machine=MACHINE, made=made)).text
     for told in (
         "encoder.onnx → encoder2.onnx",
         "1 of 6 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 improved, 1 unchanged;",
@@ -731,8 +729,7 @@ def test_a_page_has_everything_in_it_and_names_nothing_to_load() -> None:
 
 
 def test_the_same_data_makes_the_same_page() -> None:
-    first = render_profile_page(measured_cases())
-    assert first == render_profile_page(measured_cases())
+    assert render_profile_page(measured_cases()) == render_profile_page(measured_cases())
 
 
 _PACKAGE = Path(pytest_modelperf.__file__).parent

@@ -219,8 +219,7 @@ def kill_everywhere(folder: Path) -> None:
         before = folder / f"{number}-before"
         before.mkdir(parents=True)
         if scenario.stored is not None:
-            store = BaselineStore(before)
-            store.apply(plan_update(None, scenario.stored))
+            BaselineStore(before).apply(plan_update(None, scenario.stored))
         after = folder / f"{number}-after"
         calls = _attempt(scenario, before, after, at=-1)
         attempts = [(at, False) for at in range(len(calls))]

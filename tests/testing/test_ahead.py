@@ -47,8 +47,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Sequence[BaselineRec
 
 
 def write(run: pytest.Pytester, name: str, seed: int, activation: str = "Relu") -> None:
-    data = stack(activation, seed=seed).SerializeToString()
-    (run.path / f"{name}.onnx").write_bytes(data)
+    (run.path / f"{name}.onnx").write_bytes(stack(activation, seed=seed).SerializeToString())
 
 
 def scale(run: pytest.Pytester, name: str, factor: float, **starts: int) -> None:

@@ -198,8 +198,7 @@ def test_a_profile_comes_back_only_where_somebody_reads_it(folder: Path) -> None
 
 def test_a_recording_comes_back_whole_and_is_of_the_model_here(folder: Path) -> None:
     model = (folder / "slow_400us.onnx").read_bytes()
-    cluster = FakeCluster(machine(HERE))
-    checker = on_cluster(cluster, context(folder, update=UpdateMode.ALL))
+    checker = on_cluster(FakeCluster(machine(HERE)), context(folder, update=UpdateMode.ALL))
     outcome = checker.check(check_of(model, baseline="memory")).outcome
     assert outcome.recording is not None
     assert outcome.recording.model == replace(outcome.model, sha256=outcome.recording.model.sha256)
@@ -231,8 +230,7 @@ def test_what_is_measured_is_told_to_the_machine(
 def test_layers_are_timed_on_the_machine_that_judged_the_case(folder: Path) -> None:
     cluster = FakeCluster(machine(HERE))
     checker = on_cluster(cluster, context(folder), takes_layers=True)
-    profile = known(checker.check(check_of(folder / "base.onnx")).profile)
-    assert profile.measured is not None
+    assert known(checker.check(check_of(folder / "base.onnx")).profile).measured is not None
     assert len(cluster.jobs) == 1
 
 

@@ -278,8 +278,7 @@ def test_a_dimension_may_be_nothing(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {seq = 0}')
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
     write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {N = 0, seq = 1}')
-    result = run.runpytest_inprocess(*STATIC)
-    result.stdout.fnmatch_lines(["*'N' cannot be 0:*"])
+    run.runpytest_inprocess(*STATIC).stdout.fnmatch_lines(["*'N' cannot be 0:*"])
 
 
 @pytest.mark.parametrize(
@@ -595,8 +594,7 @@ def test_budgets_of_a_table_are_held(run: pytest.Pytester) -> None:
 def test_the_file_of_inputs_of_a_table_lies_below_the_root(run: pytest.Pytester) -> None:
     import numpy as np
 
-    folder = run.mkdir("arrays")
-    np.savez(folder / "x.npz", x=np.ones((4, 3), np.float32))
+    np.savez(run.mkdir("arrays") / "x.npz", x=np.ones((4, 3), np.float32))
     write_table(run, '[tool.modelperf.models."dense.onnx"]\ninput_file = "arrays/x.npz"')
     assert collected(run) == ["dense.onnx::b4-c1"]
 

@@ -75,8 +75,7 @@ class _Sample:
 
 def _same(setting: str, value: str) -> _Sample:
     """An option that is a text everywhere."""
-    texts = [(f"{value}{number}", f"{value}{number}") for number in range(3)]
-    return _Sample(setting, *texts)
+    return _Sample(setting, *[(f"{value}{number}", f"{value}{number}") for number in range(3)])
 
 
 # Each source says something else, and none says the default.
@@ -246,8 +245,7 @@ def test_a_tilde_in_a_path_is_the_home_folder(key: str, monkeypatch: pytest.Monk
     """No shell expands it behind `=`, or in a file."""
     monkeypatch.setenv("HOME", "/home/ada")
     for source in ("command_line", "ini", "table"):
-        settings = _settings(**{source: {key: "~/place"}})
-        assert str(getattr(settings, key)) == "/home/ada/place"
+        assert str(getattr(_settings(**{source: {key: "~/place"}}), key)) == "/home/ada/place"
     unknown = _settings(table={"baseline_dir": "~no such user"})
     assert unknown.baseline_dir == _ROOT / "~no such user"
 
@@ -270,17 +268,14 @@ def test_a_least_time_above_the_longest_is_refused(key: str) -> None:
     terms = structs.replace(CaseSpec(), **{key: 12.0})
     with pytest.raises(UsageError, match=message):
         _settings().for_model(terms)
-    longer = _settings(command_line={"max_seconds": "20"})
-    assert getattr(longer.for_model(terms), key) == 12.0
-    typed = _settings(command_line={key: "3"})
-    assert getattr(typed.for_model(terms), key) == 3.0
+    assert getattr(_settings(command_line={"max_seconds": "20"}).for_model(terms), key) == 12.0
+    assert getattr(_settings(command_line={key: "3"}).for_model(terms), key) == 3.0
 
 
 @pytest.mark.parametrize("option", RUN_SETTINGS, ids=repr)
 def test_a_default_that_is_shown_can_be_typed(option: Setting) -> None:
     if option.default_text:
-        typed = read_typed(option, option.default_text, "here")
-        assert typed == read_default(option)
+        assert read_typed(option, option.default_text, "here") == read_default(option)
     else:
         assert not option.default
 

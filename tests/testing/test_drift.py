@@ -173,8 +173,7 @@ def test_a_case_without_a_baseline_has_no_drift(run: pytest.Pytester) -> None:
 
 def test_a_run_that_counts_only_judges_no_drift(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {drift = 0.1}\n')
-    result = run.runpytest_inprocess(*STATIC, "-v", HISTORY)
-    assert "not judged without a run" in told(result)
+    assert "not judged without a run" in told(run.runpytest_inprocess(*STATIC, "-v", HISTORY))
 
 
 def test_a_function_has_no_drift(run: pytest.Pytester) -> None:

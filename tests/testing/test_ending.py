@@ -109,16 +109,14 @@ def test_an_error_at_collection_ends_a_run_early_and_writes_no_baseline(
     models.makepyfile(test_of("base.onnx"), test_broken="import no_such_module")
     quiet = models.runpytest_inprocess(*COUNTS, "--quiet")
     quiet.stdout.fnmatch_lines(["*model performance*", "note: the run ended early: 1 of 1 test*"])
-    result = models.runpytest_inprocess(*COUNTS, UPDATE, JSON)
-    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert models.runpytest_inprocess(*COUNTS, UPDATE, JSON).ret == pytest.ExitCode.INTERRUPTED
     assert not (models.path / "baselines").exists()
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_exit_with_any_code_is_an_interruption(models: pytest.Pytester, code: int) -> None:
     source = f"{test_of('base.onnx')}\n        def test_stop(): pytest.exit('stop', {code})\n"
-    result = run_tests(models, source, *COUNTS, JSON, UPDATE)
-    assert result.ret == code
+    assert run_tests(models, source, *COUNTS, JSON, UPDATE).ret == code
     assert [case["recorded"] for case in cases_of(models)] == [False]
     assert not (models.path / "baselines").exists()
 
@@ -406,8 +404,7 @@ def test_a_report_is_not_written_over_what_is_read_or_another_report(
     model = models.path / "base.onnx"
     weights = save_beside(onnx.load(model), models.path / "outside.onnx")
     before = model.read_bytes(), weights.read_bytes()
-    result = models.runpytest_inprocess(*COUNTS, *options)
-    assert_usage_error(result, f"ERROR: {message}")
+    assert_usage_error(models.runpytest_inprocess(*COUNTS, *options), f"ERROR: {message}")
     assert (model.read_bytes(), weights.read_bytes()) == before
 
 

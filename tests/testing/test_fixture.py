@@ -344,8 +344,7 @@ def test_a_comparison_with_a_callable_says_what_is_wrong(
 
 def test_the_names_of_models_are_told_in_one_line(run: pytest.Pytester) -> None:
     run.makepyfile('def test_it(modelperf):\n    modelperf("a\\nb\\x1b[31m.onnx")')
-    result = assert_ended(run.runpytest_inprocess(*STATIC), failed=1)
-    assert "\x1b" not in result.stdout.str()
+    assert "\x1b" not in assert_ended(run.runpytest_inprocess(*STATIC), failed=1).stdout.str()
 
 
 COUNTS_BLEND = """

@@ -218,8 +218,7 @@ def test_work_on_every_token_but_the_last_fails_the_prefill_alone(decoder: pytes
 
 def test_a_prefill_into_another_static_cache_is_new(run: pytest.Pytester) -> None:
     """Its id is the same, but its cache is as long as prompt and generated tokens together."""
-    model = parse(OPEN_CACHE)
-    (run.path / "decoder.onnx").write_bytes(model.SerializeToString())
+    (run.path / "decoder.onnx").write_bytes(parse(OPEN_CACHE).SerializeToString())
     table = TABLE + "state = {cache_in = 'cache_out'}\nphase = 'prefill'\n"
     write_table(run, table)
     run.runpytest_inprocess(*STATIC, UPDATE).assert_outcomes(passed=1)

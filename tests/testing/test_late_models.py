@@ -262,8 +262,7 @@ def test_a_table_that_does_not_fix_its_model_is_refused(
     run: pytest.Pytester, name: str, table: str, message: str
 ) -> None:
     write_table(run, f'[tool.modelperf.models."{name}"]\n{table}')
-    result = run.runpytest_inprocess(*STATIC)
-    assert_usage_error(result, f"*{message}*")
+    assert_usage_error(run.runpytest_inprocess(*STATIC), f"*{message}*")
 
 
 def test_a_file_that_a_fixture_writes_is_there_at_setup(run: pytest.Pytester) -> None:

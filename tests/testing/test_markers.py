@@ -305,8 +305,7 @@ def test_markers_of_a_test_case_are_refused_for_cases_and_kept_for_others(
             def test_it(self):
                 raise AssertionError
     """
-    case = source.format(marker='@pytest.mark.perf_case(model="dense.onnx")')
-    refused = run_static(run, case)
+    refused = run_static(run, source.format(marker='@pytest.mark.perf_case(model="dense.onnx")'))
     assert_usage_error(
         refused, "ERROR: test_file.py::TestOfTheOldKind::test_it: @pytest.mark.perf_case is for *"
     )

@@ -78,8 +78,7 @@ def names_of(metrics: Sequence[Mapping[str, Any]], verdict: str) -> set[str]:
 def without_times(recording: BaselineRecording) -> BaselineRecording:
     """As a checkout on another kind of machine has it."""
     assert recording.machine is not None
-    machine = replace(recording.machine, key="linux-other-2c")
-    return replace(recording, machine=machine)
+    return replace(recording, machine=replace(recording.machine, key="linux-other-2c"))
 
 
 def of_older_engine(recording: BaselineRecording) -> BaselineRecording:
@@ -201,14 +200,12 @@ def test_what_is_recorded_is_unchanged_in_the_next_run(models: pytest.Pytester) 
 
 @pytest.mark.usefixtures("installed")
 def test_other_weights_beside_a_model_are_not_what_was_recorded(models: pytest.Pytester) -> None:
-    proto = onnx.load(str(models.path / "base.onnx"))
-    weights = save_beside(proto, models.path / "base.onnx")
+    weights = save_beside(onnx.load(str(models.path / "base.onnx")), models.path / "base.onnx")
     graph = (models.path / "base.onnx").read_bytes()
     measured(models, test_of("base.onnx"), UPDATE).assert_outcomes(passed=1)
     measured(models, test_of("base.onnx")).stdout.fnmatch_lines(["1 unchanged."])
     weights.write_bytes(bytes(weights.stat().st_size))
-    result = measured(models, test_of("base.onnx", tolerance=WIDE))
-    result.stdout.no_fnmatch_line("*unchanged*")
+    measured(models, test_of("base.onnx", tolerance=WIDE)).stdout.no_fnmatch_line("*unchanged*")
     case = case_of(models)
     assert (models.path / "base.onnx").read_bytes() == graph
     assert (case["verdict"], case["latency"] is None) == ("passed", False)
@@ -310,8 +307,7 @@ def test_the_growth_of_memory_has_a_budget(recorded: pytest.Pytester) -> None:
 
 @pytest.mark.slow
 def test_outputs_are_judged_where_the_older_model_runs(recorded: pytest.Pytester) -> None:
-    tolerance = {"p50": 9.0, "outputs": 0.01}
-    shares = {name: f"{100 * share:g} %" for name, share in tolerance.items()}
+    shares = {name: f"{100 * share:g} %" for name, share in {"p50": 9.0, "outputs": 0.01}.items()}
     measured(recorded, test_of("equal_200us.onnx", tolerance=shares)).assert_outcomes(passed=1)
     case = case_of(recorded)
     assert any(note.startswith("outputs are not judged: ") for note in case["notes"])
@@ -724,8 +720,7 @@ def test_a_model_that_another_engine_runs_slower_is_not_accepted_by_recording_it
 def test_more_work_on_another_engine_is_accepted_by_recording_it(recorded: pytest.Pytester) -> None:
     """What is counted is the same on every engine."""
     write_timed(recorded.path / "equal_200us.onnx", width=16)
-    source = test_of("equal_200us.onnx", tolerance=WIDE)
-    measured(recorded, source, older_engine(recorded))
+    measured(recorded, test_of("equal_200us.onnx", tolerance=WIDE), older_engine(recorded))
     case = case_of(recorded)
     assert case["verdict"] == "regressed"
     assert "--modelperf-update-baseline" in case["accept"]
@@ -756,8 +751,7 @@ for in_memory in (pathlib.Path("base.onnx").read_bytes(), onnx.load("base.onnx")
 
 @pytest.mark.usefixtures("idle")
 def test_static_figures_run_nothing(models: pytest.Pytester) -> None:
-    body = 'assert modelperf("crash.onnx").static.macs == 128'
-    run_body(models, body).assert_outcomes(passed=1)
+    run_body(models, 'assert modelperf("crash.onnx").static.macs == 128').assert_outcomes(passed=1)
 
 
 def test_an_error_of_a_run_stands_at_the_line_that_asked_for_it(models: pytest.Pytester) -> None:
@@ -962,8 +956,7 @@ def test_a_budget_that_a_function_has_no_figure_for_is_refused(
         def test_function(modelperf):
             modelperf(lambda: sum(range(1000)))
     """)
-    result = models.runpytest_inprocess("--modelperf")
-    result.stdout.fnmatch_lines([f"*{word} {message}*"])
+    models.runpytest_inprocess("--modelperf").stdout.fnmatch_lines([f"*{word} {message}*"])
 
 
 UNLIMITED = """
@@ -992,8 +985,7 @@ def test_a_function_without_a_budget_has_not_passed(models: pytest.Pytester) -> 
         )
 
     result = assert_ended(run("--modelperf-update-baseline"), passed=2)
-    verdicts = [case["verdict"] for case in cases_of(models)]
-    assert sorted(verdicts) == ["inconclusive", "passed"]
+    assert sorted([case["verdict"] for case in cases_of(models)]) == ["inconclusive", "passed"]
     result.stdout.fnmatch_lines(
         ["*a Python function has no baseline, so it is judged by budgets alone*"]
     )

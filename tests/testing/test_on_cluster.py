@@ -445,8 +445,7 @@ def test_a_case_of_another_machine_names_the_option_that_helps(
 def test_options_that_do_not_go_together_are_errors(
     models: pytest.Pytester, options: tuple[str, ...], told: str
 ) -> None:
-    result = models.runpytest_inprocess(*TIMED, *options)
-    assert_usage_error(result, f"ERROR: {told}")
+    assert_usage_error(models.runpytest_inprocess(*TIMED, *options), f"ERROR: {told}")
 
 
 ANOTHER_KIND = """

@@ -107,13 +107,11 @@ def test_what_is_typed_comes_before_the_ini_key_and_that_before_the_table(
     (run.path / "pytest.ini").write_text("[pytest]\nmodelperf_tolerance = 0.05\n")
     write_table(run, "[tool.modelperf]\ntolerance = 0.07\nbaseline_dir = 'kept'\n")
     header = "modelperf: baselines in kept, {} % allowed"
-    ini = run.runpytest_inprocess("--modelperf")
-    ini.stdout.fnmatch_lines([header.format(5)])
+    run.runpytest_inprocess("--modelperf").stdout.fnmatch_lines([header.format(5)])
     typed = run.runpytest_inprocess("--modelperf", "--modelperf-tolerance", "1 %")
     typed.stdout.fnmatch_lines([header.format(1)])
     (run.path / "pytest.ini").write_text("[pytest]\n")
-    table = run.runpytest_inprocess("--modelperf")
-    table.stdout.fnmatch_lines([header.format(7)])
+    run.runpytest_inprocess("--modelperf").stdout.fnmatch_lines([header.format(7)])
 
 
 def test_ini_keys_may_stand_in_pyproject_or_on_the_command_line(run: pytest.Pytester) -> None:
@@ -208,8 +206,7 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
 def test_a_setting_that_means_nothing_is_one_line(
     run: pytest.Pytester, arguments: list[str], message: str
 ) -> None:
-    result = run_static(run, *arguments, "dense.onnx")
-    assert_usage_error(result, f"ERROR: {message}")
+    assert_usage_error(run_static(run, *arguments, "dense.onnx"), f"ERROR: {message}")
 
 
 @pytest.mark.parametrize(
@@ -258,8 +255,7 @@ def test_no_file_may_say_that_baselines_are_changed(run: pytest.Pytester, key: s
 def test_a_broken_pyproject_is_told(run: pytest.Pytester) -> None:
     (run.path / "pytest.ini").write_text("[pytest]\n")
     write_table(run, "[tool.modelperf\n")
-    result = run_static(run, "dense.onnx")
-    assert_usage_error(result, "ERROR: *pyproject.toml*")
+    assert_usage_error(run_static(run, "dense.onnx"), "ERROR: *pyproject.toml*")
 
 
 def test_an_engine_that_nobody_knows_is_told_with_those_there_are(run: pytest.Pytester) -> None:
@@ -290,8 +286,7 @@ def test_a_mode_of_a_file_of_settings_that_is_none_names_those_there_are(
     run: pytest.Pytester,
 ) -> None:
     run.makeini("[pytest]\naddopts = --modelperf-update-baseline=newest")
-    result = run_static(run)
-    assert_usage_error(result, "*--modelperf-update-baseline=all|new|improved*'newest'*")
+    assert_usage_error(run_static(run), "*--modelperf-update-baseline=all|new|improved*'newest'*")
 
 
 @pytest.mark.parametrize("option", RUN_SETTINGS, ids=lambda option: option.key)
@@ -315,8 +310,7 @@ def test_the_options_that_do_nothing_are_told_in_quiet_runs_too(run: pytest.Pyte
     result = run.runpytest_inprocess("-q")
     assert_ended(result, "*, so --modelperf-strict, --modelperf-json do nothing", passed=1)
     result.stdout.no_fnmatch_line("*Traceback*")
-    told = run_static(run, "dense.onnx")
-    told.stdout.no_fnmatch_line("*do nothing*")
+    run_static(run, "dense.onnx").stdout.no_fnmatch_line("*do nothing*")
 
 
 def test_an_unknown_ini_key_disturbs_no_run_without_the_switch(run: pytest.Pytester) -> None:
@@ -326,8 +320,7 @@ def test_an_unknown_ini_key_disturbs_no_run_without_the_switch(run: pytest.Pytes
 
 def test_a_shortened_option_is_refused(run: pytest.Pytester) -> None:
     """An option that is added later must not change what one means that is typed today."""
-    result = run.runpytest_inprocess("--modelperf-stat")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert run.runpytest_inprocess("--modelperf-stat").ret == pytest.ExitCode.USAGE_ERROR
 
 
 def test_the_help_has_each_option_once_in_a_group_of_its_own_and_lists_every_ini_key(

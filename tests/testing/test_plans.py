@@ -175,8 +175,7 @@ def test_a_check_that_a_plan_settles_imports_nothing_that_only_measurements_need
     )
     write(recorded, stack(seed=1))
     options = ("-s", "--modelperf", "--modelperf-json", "run.json", *LIMITS, "m.onnx")
-    result = recorded.runpytest_subprocess(*options)
-    result.stdout.fnmatch_lines(["unwanted: []"])
+    recorded.runpytest_subprocess(*options).stdout.fnmatch_lines(["unwanted: []"])
     (case,) = json.loads((recorded.path / "run.json").read_text())["cases"]
     assert case["how"] == "plan"
 

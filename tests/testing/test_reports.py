@@ -288,8 +288,7 @@ this run could see p95 latency +4.1 % or more: too noisy to decide in a
   reasonable time: measure on a quieter machine (modelperf doctor shows how
   quiet this one is)
 """)
-    near = replace(NEAR, seconds=900.0)
-    assert "tolerance" not in failure(near)
+    assert "tolerance" not in failure(replace(NEAR, seconds=900.0))
 
 
 def test_what_more_time_does_not_decide_is_given_none() -> None:
@@ -367,8 +366,7 @@ def test_a_tolerance_that_is_to_be_typed_keeps_those_that_are_set() -> None:
 
 def test_more_rounds_than_usual_are_advised_with_the_time_that_allows_them() -> None:
     """Twice the rounds of a fast model take a second, and are made in twice the usual time only."""
-    open_metric = replace(OPEN.metrics[1], rounds_needed=70)
-    fast = replace(OPEN, metrics=(open_metric,), seconds=0.5)
+    fast = replace(OPEN, metrics=(replace(OPEN.metrics[1], rounds_needed=70),), seconds=0.5)
     assert "give more time with --modelperf-max-seconds 20\n" in failure(fast, width=160)
 
 
@@ -377,8 +375,7 @@ def test_the_advice_of_a_case_is_that_of_the_summary() -> None:
     longer = replace(OPEN, case=Case(2, 1), seconds=20.0)
     noisy = replace(OPEN, case=Case(4, 1), seconds=500.0)
     for case in (OPEN, longer, noisy, NEAR):
-        advice = known(advise(case))
-        text = advice.in_words(PYTHON_WORDING)
+        text = known(advise(case)).in_words(PYTHON_WORDING)
         assert text in failure(case, width=None)
         assert f"inconclusive: {text}\n" in summary(case, width=None)
     steps = summary(OPEN, longer, noisy, width=None).partition("in at most 5 %.\n")[2]
@@ -520,8 +517,7 @@ def test_a_test_that_does_not_name_its_case_is_told_which_it_was() -> None:
 
 def test_a_budget_that_a_new_baseline_leaves_as_it_is_hides_no_command_that_helps() -> None:
     assert "accept: pytest" in failure(EVERYWHERE, width=160)
-    static = replace(SLOWER, metrics=(exact("macs", 1, 2),))
-    assert "accept: pytest" in failure(static, width=160)
+    assert "accept: pytest" in failure(replace(SLOWER, metrics=(exact("macs", 1, 2),)), width=160)
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80])
@@ -734,8 +730,7 @@ def test_a_strict_run_says_why_what_is_new_or_unclear_failed() -> None:
 
 
 def test_a_new_case_whose_failure_is_expected_is_to_be_recorded_too() -> None:
-    report = run(outcome(FRESH, is_xfailed=True), is_strict=True)
-    shown = render_summary(report, TextStyle(80))
+    shown = render_summary(run(outcome(FRESH, is_xfailed=True), is_strict=True), TextStyle(80))
     assert "1 xfailed." in shown
     assert "new: record what is new with pytest --modelperf " in shown
 
@@ -811,8 +806,7 @@ def test_the_place_names_every_machine_and_engine_once() -> None:
 
 def test_plans_come_first_and_then_whether_they_were_written() -> None:
     recording = BaselineRecording(name="encoder", model=make_model("e", None, None, 1), cases=())
-    recorded = outcome(FRESH, recording=recording)
-    report = run(recorded, plans=(plan("encoder"),), is_written=True)
+    report = run(outcome(FRESH, recording=recording), plans=(plan("encoder"),), is_written=True)
     assert render_summary(report, TextStyle(80)) == snapshot("""\
 linux-x86_64-zen4-2c, onnxruntime 1.31.1, 1 case in 4.3 s
 
@@ -1039,8 +1033,7 @@ def test_markdown_obeys_no_name(name: str) -> None:
 
 def test_of_many_cases_markdown_folds_those_that_are_well() -> None:
     shown = render_run_markdown(run(*many(60), outcome(SLOWER)))
-    first = shown[: shown.index("False-alarm")]
-    assert first.count("\n| <code>") == 1
+    assert shown[: shown.index("False-alarm")].count("\n| <code>") == 1
     assert "<details><summary>60 cases that passed or are unchanged</summary>" in shown
 
 
@@ -1189,8 +1182,7 @@ def test_a_run_as_json() -> None:
     )
     document = json.loads(dump_run(report))
     slower, broken = document.pop("cases")
-    machine = document.pop("machine")
-    assert machine["key"] == MACHINE.key
+    assert document.pop("machine")["key"] == MACHINE.key
     assert document == snapshot(
         {
             "schema": 1,

@@ -271,8 +271,7 @@ def test_of_many_cases_that_went_wrong_the_worst_have_a_line() -> None:
     assert shown.count(" regressed  ") == 30
     assert shown.count("\nm") == MAX_LINES
     assert "990 inconclusive cases are not shown: -v lists them" in shown
-    everything = render_summary(run(*outcomes), TextStyle(80), verbosity=1)
-    assert everything.count("\nm") == 1_030
+    assert render_summary(run(*outcomes), TextStyle(80), verbosity=1).count("\nm") == 1_030
     # Where little is said, that something is left out is said all the same.
     assert "990 inconclusive" in render_summary(run(*outcomes), TextStyle(80), verbosity=-1)
 

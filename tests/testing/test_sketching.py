@@ -63,8 +63,7 @@ def test_a_sketch_that_one_of_two_tests_of_a_case_asks_for_is_kept(
     recorded.makepyfile(test_first=first, test_last=last)
     result = recorded.runpytest_inprocess(*TIMED, UPDATE, "test_first.py", "test_last.py")
     result.assert_outcomes(passed=2)
-    model = read_json(recorded.path / "baselines/base/model.json")
-    assert "outputs" in model["cases"]["b1-c1"]
+    assert "outputs" in read_json(recorded.path / "baselines/base/model.json")["cases"]["b1-c1"]
 
 
 def test_rounding_passes_and_a_limit_of_the_user_comes_first(

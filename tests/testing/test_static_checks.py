@@ -53,8 +53,7 @@ def without_times(text: str) -> str:
 
 def summary_of(result: pytest.RunResult) -> str:
     """What stands below `model performance`."""
-    lines = [*result.outlines, "=== end"]
-    return without_times(between(lines, "= model performance =", "==="))
+    return without_times(between([*result.outlines, "=== end"], "= model performance =", "==="))
 
 
 def test_an_update_shows_its_plan_and_writes_it(run: pytest.Pytester) -> None:
@@ -247,8 +246,7 @@ def test_an_update_that_changes_nothing_says_so_and_leaves_the_file(
     recorded: pytest.Pytester,
 ) -> None:
     before = (recorded.path / MODEL).read_bytes()
-    result = check(recorded, UPDATE)
-    result.stdout.fnmatch_lines(["baselines already up to date"])
+    check(recorded, UPDATE).stdout.fnmatch_lines(["baselines already up to date"])
     assert (recorded.path / MODEL).read_bytes() == before
 
 
@@ -280,8 +278,7 @@ def test_a_model_that_is_named_by_a_link_too_is_recorded_as_one(run: pytest.Pyte
 
 
 def test_only_collecting_writes_nothing(run: pytest.Pytester) -> None:
-    result = check(run, UPDATE, "--collect-only", "dense.onnx")
-    assert result.ret == pytest.ExitCode.OK
+    assert check(run, UPDATE, "--collect-only", "dense.onnx").ret == pytest.ExitCode.OK
     assert not (run.path / "baselines").exists()
 
 
@@ -303,8 +300,7 @@ def test_unused_baselines_are_told_and_stay_until_their_removal_is_asked_for(
     result = assert_ended(check(recorded, "--modelperf-prune"), passed=1)
     assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1"]
     result.stdout.no_fnmatch_line("unused*")
-    again = check(recorded, "--modelperf-prune")
-    again.stdout.no_fnmatch_line("*removed*")
+    check(recorded, "--modelperf-prune").stdout.no_fnmatch_line("*removed*")
 
 
 def test_a_baseline_without_any_test_is_deleted_whole(recorded: pytest.Pytester) -> None:
@@ -617,8 +613,7 @@ def test_reports_fit_the_terminal(
     mixed: pytest.Pytester, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    result = check(mixed)
-    ours = [*between(result.outlines, "_ dense.onnx::b1-c1 ", "short test").splitlines()]
+    ours = [*between(check(mixed).outlines, "_ dense.onnx::b1-c1 ", "short test").splitlines()]
     assert max(len(line) for line in ours if "pytest --modelperf" not in line) <= columns
 
 
@@ -713,8 +708,7 @@ def test_a_failure_is_an_annotation_on_the_line_of_its_test(on_github: pytest.Py
             """
         )
     )
-    result = assert_ended(check(on_github), failed=1)
-    (line,) = commands(result)
+    (line,) = commands(assert_ended(check(on_github), failed=1))
     properties, _, message = line.removeprefix("::").partition("::")
     assert properties == snapshot("error file=test_it.py,line=3,title=test_it[b1-c1] over budget")
     assert message == snapshot("over budget: MACs 15, limit 14")
@@ -777,8 +771,7 @@ def test_a_hostile_name_is_one_annotation_and_no_command(
         def test_two(): pass
         """
     )
-    result = assert_ended(check(on_github), failed=2)
-    lines = commands(result)
+    lines = commands(assert_ended(check(on_github), failed=2))
     assert len(lines) == 2
     for line in lines:
         kind, properties, message = re.fullmatch(r"::(\w+) (.*?)::(.*)", line).groups()  # type: ignore[union-attr]  # a mismatch fails here too

@@ -105,8 +105,7 @@ def test_a_model_that_is_named_costs_no_more_than_the_records_of_its_test(
     run: pytest.Pytester,
 ) -> None:
     run.makeconftest(SHOWS_MODULES)
-    result = run.runpytest_subprocess("-s", "dense.onnx")
-    result.stdout.fnmatch_lines(["heavy: [[]'msgspec'[]]"])
+    run.runpytest_subprocess("-s", "dense.onnx").stdout.fnmatch_lines(["heavy: [[]'msgspec'[]]"])
 
 
 def test_with_the_option_the_same_list_is_not_empty(run: pytest.Pytester) -> None:
@@ -126,8 +125,7 @@ def test_the_plugin_can_be_taken_away(
     _install_entry_point(run.path / "site", monkeypatch)
     run.makepyfile(f"{USES_FIXTURE}\n    def test_other(): pass\n")
     assert_ended(run.runpytest_subprocess(), "*fixture 'modelperf' not found", passed=1, errors=1)
-    shown = run.runpytest_subprocess("--help", "--markers")
-    assert "modelperf_" not in shown.stdout.str()
+    assert "modelperf_" not in run.runpytest_subprocess("--help", "--markers").stdout.str()
     assert "perf_case" not in run.runpytest_subprocess("--markers").stdout.str()
     refused = run.runpytest_subprocess("--modelperf")
     refused.stderr.fnmatch_lines(["*unrecognized arguments: --modelperf*"])

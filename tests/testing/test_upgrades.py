@@ -225,8 +225,7 @@ def test_an_upgrade_that_changes_outputs_fails_where_a_limit_judges_them(
     result = assert_ended(checked(with_old_version, test_of("base.onnx"), JUDGE), failed=1)
     upgrade = upgrade_of(with_old_version)
     assert upgrade["verdict"] == "regressed"
-    metric = known(output_metric(upgrade))
-    assert metric["after"] == pytest.approx(0.05, rel=1e-3)
+    assert known(output_metric(upgrade))["after"] == pytest.approx(0.05, rel=1e-3)
     result.stdout.fnmatch_lines(["*outputs: y differs first at product (MatMul): *"])
 
 

@@ -74,8 +74,7 @@ def test_under_xdist_workers_measure_in_turn_and_the_controller_alone_tells_all(
     assert text.count("= model performance =") == 1
     assert len(re.findall(r"^test_\w+\[b\d-c1\] +new ", text, re.MULTILINE)) == 4
     result.stdout.fnmatch_lines(["4 new."])
-    ids = {case["id"] for case in cases_of(models)}
-    assert ids == {"b1-c1", "b2-c1", "b4-c1", "b8-c1"}
+    assert {case["id"] for case in cases_of(models)} == {"b1-c1", "b2-c1", "b4-c1", "b8-c1"}
 
 
 def test_under_xdist_baselines_are_written_once_and_whole(models: pytest.Pytester) -> None:

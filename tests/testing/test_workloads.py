@@ -147,8 +147,7 @@ def test_each_member_is_counted_and_the_mean_is_that_of_a_pass(tmp_path: Path) -
 
 def test_every_member_runs_in_one_session(tmp_path: Path) -> None:
     """The rounds of a real engine, as few as there can be."""
-    path = write(tmp_path / "net.onnx")
-    (case,) = api.profile(path, workload=MEMBERS, max_seconds=0.2).cases
+    (case,) = api.profile(write(tmp_path / "net.onnx"), workload=MEMBERS, max_seconds=0.2).cases
     assert case.workload is not None
     assert case.workload.total_ms is not None
     assert all(member.p50 is not None for member in case.workload.members)
@@ -167,8 +166,7 @@ def test_a_run_names_the_slower_member(net: pytest.Pytester) -> None:
 def test_an_unchanged_workload_passes(net: pytest.Pytester) -> None:
     write_table(net, TABLE)
     assert net.runpytest_inprocess(*TIMED, UPDATE).ret == 0
-    result = net.runpytest_inprocess(*TIMED, JSON)
-    assert result.ret == 0
+    assert net.runpytest_inprocess(*TIMED, JSON).ret == 0
     (case,) = read_json(net.path / "run.json")["cases"]
     assert case["verdict"] == "passed"
 
@@ -193,8 +191,7 @@ def test_a_kept_profile_has_the_times_of_its_members(
     extensions = ["tests.support.faulty_plugin"]
     words: dict[str, Any] = {"workload": MEMBERS, "engine": "timed", "extensions": extensions}
     made = api.profile(write(tmp_path / "net.onnx"), max_seconds=30, **words)
-    document = msgspec.json.decode(dump_profile(made), type=PROFILE.json_type)
-    (read,) = read_profile(document).cases
+    (read,) = read_profile(msgspec.json.decode(dump_profile(made), type=PROFILE.json_type)).cases
     (case,) = made.cases
     assert case.workload is not None
     assert read.case == case.case
@@ -240,8 +237,7 @@ def test_a_member_that_takes_a_tenth_longer_fails_the_case_and_is_its_reason(
     assert member.ratio == pytest.approx(1.1, abs=0.02)
     assert other.verdict is Verdict.PASSED
     assert case.reasons[0].startswith("seq=32: +")
-    median = known(case.metric("latency_p50"))
-    assert not median.gated
+    assert not known(case.metric("latency_p50")).gated
 
 
 def paced(folder: Path, workload: Mapping[str, object]) -> Measurement:
@@ -300,5 +296,4 @@ def test_a_wrong_pace_is_refused(net: pytest.Pytester, written: str, words: str)
     write_table(net, f'[tool.modelperf.models."net.onnx"]\nworkload = {written}')
     result = net.runpytest_inprocess(*STATIC)
     assert result.ret != 0
-    said = " ".join(" ".join([*result.outlines, *result.errlines]).split())
-    assert words in said
+    assert words in " ".join(" ".join([*result.outlines, *result.errlines]).split())

@@ -285,8 +285,7 @@ def test_every_range_has_some_lines_with_changes(open_history: OpenHistory, size
 
 def test_a_wide_interval_among_many_does_not_flatten_the_curve(open_history: OpenHistory) -> None:
     case = make_case([0.0, 0.02] * 50, steps=())
-    wide = replace(case.points[50], variance=1.0)
-    points = (*case.points[:50], wide, *case.points[51:])
+    points = (*case.points[:50], replace(case.points[50], variance=1.0), *case.points[51:])
     page = open_history(make_history(replace(case, points=points)))
     heights = [y for _, y in points_of(page, 0, ".history-line")]
     assert max(heights) - min(heights) > 50

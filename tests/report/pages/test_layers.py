@@ -502,8 +502,7 @@ def test_another_case_has_its_own_layers_and_keeps_the_filter(open_data: OpenDat
 
 def test_details_show_what_differs_and_fold_what_is_the_same(open_data: OpenData) -> None:
     data = mixed()
-    layers = layers_of(data)
-    layers[7].update(macs=[1_000_000_001, 1_000_000_002], kernels=["old", "new"])
+    layers_of(data)[7].update(macs=[1_000_000_001, 1_000_000_002], kernels=["old", "new"])
     page = open_data(data, draws=False)
     page.get_by_label("any field contains").fill("Conv9")
     details = open_row(page, 7)
@@ -551,8 +550,7 @@ def test_rows_are_reached_opened_and_closed_by_keys(open_data: OpenData) -> None
     table.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
         page.keyboard.press(key)
-    active = table.get_attribute("aria-activedescendant")
-    assert active == f"layer-{order[1]['depth']}-1"
+    assert table.get_attribute("aria-activedescendant") == f"layer-{order[1]['depth']}-1"
     assert details.is_hidden()
     page.keyboard.press("Enter")
     assert details.locator("h3").inner_text() == "\n".join(shown_names(order[1]))
@@ -633,8 +631,7 @@ def test_transitions_add_up_to_the_layers(open_data: OpenData) -> None:
 
 def test_a_transition_says_what_it_costs(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data, draws=False)
-    cell = page.get_by_role("button", name="float32 to int8", exact=False)
+    cell = open_data(data, draws=False).get_by_role("button", name="float32 to int8", exact=False)
     changes = [
         delta(layer)
         for layer in layers_of(data)
@@ -684,8 +681,7 @@ def test_layers_are_counted_by_precision(open_data: OpenData) -> None:
 def test_depth_shows_the_time_of_each_layer_of_both_sides(open_data: OpenData) -> None:
     data = mixed()
     layers = [layer for layer in layers_of(data) if layer["is_layer"]]
-    page = open_data(data, draws=False)
-    traces = chart(page, "depth")
+    traces = chart(open_data(data, draws=False), "depth")
     for side in range(2):
         timed = [(x["depth"], x["ms"][side]) for x in layers if x["ms"][side] is not None]
         assert list(zip(traces[side]["x"], traces[side]["y"], strict=True)) == timed
@@ -702,8 +698,7 @@ def test_depth_can_be_a_share_logarithmic_and_lines(open_data: OpenData) -> None
     before = chart(page, "depth")[1]
     depth = page.locator("#depth")
     depth.get_by_role("button", name="share", exact=True).click()
-    after = chart(page, "depth")[1]
-    assert after["y"] == pytest.approx([ms / total for ms in before["y"]])
+    assert chart(page, "depth")[1]["y"] == pytest.approx([ms / total for ms in before["y"]])
     depth.get_by_role("button", name="log").click()
     assert chart_of(page, "depth")["layout"]["yaxis"]["type"] == "log"
     depth.get_by_role("button", name="lines").click()
@@ -742,8 +737,7 @@ def test_names_are_text_wherever_they_stand(open_data: OpenData) -> None:
         row.click()
         details = page.locator("#kernels .layer-details")
         assert details.locator("h3").text_content() == name
-        attribute = details.locator(".parameters tbody th").first
-        assert attribute.text_content() == name
+        assert details.locator(".parameters tbody th").first.text_content() == name
     sections = page.locator(", ".join(f"#{id_}" for id_ in SECTIONS))
     assert sections.locator("script, img, b").count() == 0
     assert page.locator("#types tbody th bdi", has_text=HOSTILE_NAMES[0]).is_visible()
@@ -884,8 +878,7 @@ def test_no_figure_of_the_table_of_kernels_is_cut(open_data: OpenData, factor: f
             layer["change_ms"] *= factor
         if layer["change_interval_ms"] is not None:
             layer["change_interval_ms"] = [factor * end for end in layer["change_interval_ms"]]
-    page = open_data(data, draws=False)
-    assert cut_figures(page) == []
+    assert cut_figures(open_data(data, draws=False)) == []
     data = sample_data.profile()
     for layer in layers_of(data):
         layer["ms"] = [None if ms is None else factor * ms for ms in layer["ms"]]

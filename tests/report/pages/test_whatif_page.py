@@ -169,8 +169,7 @@ def test_a_layer_shows_how_sure_the_time_is_that_is_less_sure(open_whatif: OpenW
     page = open_whatif(make_whatif(replace(CASE, levels=levels)))
     choose(page, "Pruned 0.9")
     assert heads(page, ".whatif-layers")[-1] == "±"
-    shown = {row[1]: row[-1] for row in cells(page, LAYER_ROWS)}
-    assert shown[first] == "3.0 %"
+    assert {row[1]: row[-1] for row in cells(page, LAYER_ROWS)}[first] == "3.0 %"
     choose(page, "Baseline")
     assert {row[1]: row[-1] for row in cells(page, LAYER_ROWS)}[first] == "1.0 %"
 
