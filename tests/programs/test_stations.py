@@ -311,16 +311,14 @@ def test_it(modelperf):
 
 def test_places_have_no_locals_and_no_addresses(project: Project) -> None:
     """Both sides must have the same place for the same function."""
-    station = project.reach(
-        """
+    station = project.reach("""
 def test_it(modelperf):
     def outer():
         def inner():
             return object.__new__(object)
         return inner()
     modelperf.check(outer)
-"""
-    )
+""")
     places = {each.place for each in station.profile(1).functions}
     assert "built-in method __new__ of type object" in places
     assert not any("<locals>" in place or " at 0x" in place for place in places)
@@ -492,8 +490,7 @@ def test_an_import_error_of_the_test_file_is_no_missing_test(project: Project) -
 
 
 def test_an_error_in_a_later_call_is_answered_and_the_station_goes_on(project: Project) -> None:
-    station = project.reach(
-        """
+    station = project.reach("""
 def test_it(modelperf):
     calls = []
 
@@ -503,8 +500,7 @@ def test_it(modelperf):
             raise ValueError("third")
 
     modelperf.check(read)
-"""
-    )
+""")
     with pytest.raises(MeasureError, match="ValueError: third"):
         station.call(1, 0)
     assert len(station.call(1, 0)) == 1

@@ -492,15 +492,13 @@ def test_the_order_is_the_same_in_every_run(models: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize("options", [(), STATIC])
 def test_a_conftest_may_skip_models(run: pytest.Pytester, options: tuple[str, ...]) -> None:
-    run.makeconftest(
-        """
+    run.makeconftest("""
         import pytest
 
         def pytest_collection_modifyitems(items):
             for item in items:
                 item.add_marker(pytest.mark.skip(reason="not today"))
-        """
-    )
+        """)
     (run.path / "broken.onnx").write_bytes(b"no model")
     result = run.runpytest_inprocess(*options, "-rs", "dense.onnx", "broken.onnx")
     result.assert_outcomes(skipped=2)

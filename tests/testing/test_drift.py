@@ -177,15 +177,13 @@ def test_a_run_that_counts_only_judges_no_drift(run: pytest.Pytester) -> None:
 
 
 def test_a_function_has_no_drift(run: pytest.Pytester) -> None:
-    run.makepyfile(
-        f"""
+    run.makepyfile(f"""
         import pytest
 
         {MARK}
         @pytest.mark.perf_case(model=len)
         def test_function(): pass
-        """
-    )
+        """)
     result = run.runpytest_inprocess("--modelperf", HISTORY)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert "leave drift out" in told(result)

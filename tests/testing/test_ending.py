@@ -61,8 +61,7 @@ def test_a_run_that_is_interrupted_reports_what_had_ended_and_writes_no_baseline
 def test_a_run_that_ends_early_says_how_many_tests_it_did_not_reach(
     models: pytest.Pytester, options: tuple[str, ...], stop: str
 ) -> None:
-    models.makepyfile(
-        f"""
+    models.makepyfile(f"""
         import pytest
 
         @pytest.mark.perf_case(model="base.onnx", batch_size=[1, 2, 4, 8])
@@ -71,8 +70,7 @@ def test_a_run_that_ends_early_says_how_many_tests_it_did_not_reach(
                 {stop}
 
         def test_other(): pass
-        """
-    )
+        """)
     result = models.runpytest_inprocess(
         *COUNTS, JSON, "-p", "no:randomly", *options, no_reraise_ctrlc=True
     )
@@ -86,15 +84,13 @@ def test_a_run_that_stops_after_a_failure_writes_what_had_ended(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(model="equal_200us.onnx", batch_size=[1, 2])
         def test_model(request):
             request.session.shouldstop = "it is enough"
-        """
-    )
+        """)
     result = models.runpytest_inprocess(*COUNTS, JSON, UPDATE, "--modelperf-prune")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["1 recorded.", "note: nothing was pruned: *"])
@@ -130,14 +126,12 @@ def test_a_run_that_did_not_collect_its_tests_knows_no_unused_baselines(
 ) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
     store(recording, models.path / "baselines")
-    models.makeconftest(
-        """
+    models.makeconftest("""
         import pytest
 
         def pytest_collection():
             pytest.exit("nothing to do", 0)
-        """
-    )
+        """)
     result = models.runpytest_inprocess(*COUNTS, "--modelperf-prune", *options)
     assert result.ret == pytest.ExitCode.OK
     assert (models.path / "baselines/base/model.json").exists()

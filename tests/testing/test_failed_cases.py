@@ -78,15 +78,13 @@ def test_a_model_that_the_fixture_cannot_read_is_a_failed_case(
 
 
 def test_a_case_without_its_inputs_fails_at_its_own_sizes(models: pytest.Pytester) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(model="models/whole.onnx", batch_size=2)
         @pytest.mark.perf_budget(drift="10%")
         def test_it(): pass
-        """
-    )
+        """)
     assert_ended(models.runpytest_inprocess(*STATIC, *REPORTS), failed=1)
     (case,) = read_json(models.path / "run.json")["cases"]
     assert (case["id"], case["batch_size"]) == ("b2-c1", 2)
@@ -94,15 +92,13 @@ def test_a_case_without_its_inputs_fails_at_its_own_sizes(models: pytest.Pyteste
 
 
 def test_a_failure_that_its_test_expects_is_shown_as_such(models: pytest.Pytester) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.xfail
         def test_it(modelperf):
             modelperf.check("models/cut.onnx")
-        """
-    )
+        """)
     assert_ended(models.runpytest_inprocess(*STATIC, *REPORTS), "1 xfailed.", xfailed=1)
 
 

@@ -93,8 +93,7 @@ def test_a_phase_of_no_length_is_no_case(
 
 
 def test_markers_and_calls_take_the_same_words(decoder: pytest.Pytester) -> None:
-    decoder.makepyfile(
-        """
+    decoder.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case("decoder.onnx", prompt=16, generate=[4, 8])
@@ -112,8 +111,7 @@ def test_markers_and_calls_take_the_same_words(decoder: pytest.Pytester) -> None
 
         def test_called_for_both(modelperf):
             modelperf("decoder.onnx", prompt=16, generate=8)
-        """
-    )
+        """)
     result = assert_ended(decoder.runpytest_inprocess(*STATIC, "-v"), passed=4, failed=1)
     result.stdout.fnmatch_lines_random(
         [
@@ -163,14 +161,12 @@ def test_a_model_without_state_says_what_it_has_instead(run: pytest.Pytester) ->
 
 
 def test_a_python_function_generates_nothing(run: pytest.Pytester) -> None:
-    run.makepyfile(
-        """
+    run.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(lambda: None, prompt=16)
         def test_function(): ...
-        """
-    )
+        """)
     assert "the model is a Python function: leave them out" in refusal(run)
 
 
@@ -278,8 +274,7 @@ def test_a_decoder_is_recorded_and_judged_in_each_phase(decoder: pytest.Pytester
 
 @pytest.mark.slow
 def test_the_fixture_has_the_figures_of_a_phase(decoder: pytest.Pytester) -> None:
-    decoder.makepyfile(
-        """
+    decoder.makepyfile("""
         def test_step(modelperf):
             step = modelperf("decoder.onnx", prompt=16, generate=8, phase="step", max_seconds=3)
             assert step.generation.tokens_per_second > 0
@@ -288,8 +283,7 @@ def test_the_fixture_has_the_figures_of_a_phase(decoder: pytest.Pytester) -> Non
         def test_plain(modelperf):
             sizes = {"sequence_length": 1, "past_sequence_length": 3}
             modelperf("decoder.onnx", dims=sizes, max_seconds=0.5).generation
-        """
-    )
+        """)
     result = decoder.runpytest_inprocess("--modelperf")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(

@@ -185,13 +185,11 @@ def test_nothing_is_drawn_where_there_is_no_terminal(models: pytest.Pytester) ->
 
 def test_nothing_is_drawn_without_the_plugin_of_the_terminal(run: pytest.Pytester) -> None:
     """A cluster draws on it without asking."""
-    run.makeconftest(
-        """
+    run.makeconftest("""
         from pytest_modelperf.testing.terminal import LiveLine
 
         def pytest_runtest_call(item):
             LiveLine(None, item.config).draw(str)
-        """
-    )
+        """)
     run.makepyfile("def test_it(): pass")
     assert run.runpytest_inprocess("-p", "no:terminal").ret == pytest.ExitCode.OK

@@ -883,16 +883,14 @@ assert profile.static.macs == 128
 
 
 def test_budgets_of_the_test_hold_for_a_call(models: pytest.Pytester) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.perf_budget(latency_ms=0.001)
         def test_it(modelperf):
             modelperf("base.onnx")
             raise AssertionError
-        """
-    )
+        """)
     result = models.runpytest_inprocess(*TIMED)
     assert_ended(result, ">   *modelperf(*", "E * over budget: p50 latency *", failed=1)
     assert_says_no_internals(result)
@@ -1044,15 +1042,13 @@ def test_a_function_is_not_compared_with_another_version_and_a_note_says_so(
 
 
 def test_a_function_has_no_graph_to_count(models: pytest.Pytester) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         def spin():
             return sum(range(1000))
 
         def test_spin(modelperf):
             assert modelperf(spin).static.macs
-        """
-    )
+        """)
     result = models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=1")
     assert_ended(result, "E * has no graph to count*", failed=1)
     assert_says_no_internals(result)

@@ -70,14 +70,12 @@ def test_a_workload_is_one_case_for_each_size_that_is_not_its_own(net: pytest.Py
 def test_a_pattern_of_files_is_a_workload_in_a_table_and_in_a_marker(net: pytest.Pytester) -> None:
     write_arrays(net.path / "inputs", 8, 16)
     write_table(net, '[tool.modelperf.models."net.onnx"]\nworkload = "inputs/*.npz"')
-    net.makepyfile(
-        """
+    net.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case("net.onnx", workload="inputs/*.npz", baseline="own.onnx")
         def test_files(modelperf_case): ...
-        """
-    )
+        """)
     assert [name.rpartition("::")[2] for name in collected(net)] == [
         "b1-c1-mixed",
         "test_files[b1-c1-mixed]",
@@ -110,16 +108,14 @@ def test_what_makes_no_workload_is_refused(net: pytest.Pytester, table: str, wor
 
 
 def test_a_function_has_no_workload(net: pytest.Pytester) -> None:
-    net.makepyfile(
-        """
+    net.makepyfile("""
         import pytest
 
         def work(): ...
 
         @pytest.mark.perf_case(work, workload=[{"dims": {"n": 1}}, {"dims": {"n": 2}}])
         def test_work(modelperf): ...
-        """
-    )
+        """)
     assert "workload is about an ONNX model" in message(net)
 
 

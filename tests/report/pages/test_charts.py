@@ -375,14 +375,12 @@ def test_another_case_has_other_times(open_data: OpenData) -> None:
 
 def test_what_is_chosen_while_a_page_is_drawn_is_drawn_in_the_end(open_data: OpenData) -> None:
     page = open_data(PAGES["comparison"], draws=False)
-    page.get_by_label("Case").evaluate(
-        """(cases) => {
+    page.get_by_label("Case").evaluate("""(cases) => {
           for (const id of ["b8-c2", "b1-c1", "b8-c2"]) {
             cases.value = id;
             cases.dispatchEvent(new Event("change"));
           }
-        }"""
-    )
+        }""")
     wait_until_drawn(page)
     rounds = _model(PAGES["comparison"])["cases"][1]["rounds"]
     assert _traces(page, "rounds")[1]["q1"] == [each[2] for each in rounds[1]]
