@@ -88,8 +88,7 @@ def test_fixtures_classes_and_parameters_are_set_up_and_torn_down(project: Proje
 
 
 def test_a_unittest_case_with_an_injected_fixture(project: Project) -> None:
-    station = project.reach(
-        """
+    source = """
 import pytest, unittest
 
 class TestCase(unittest.TestCase):
@@ -102,9 +101,8 @@ class TestCase(unittest.TestCase):
 
     def test_it(self):
         self.modelperf.check(lambda more: self.value + more, more=4)
-""",
-        "TestCase::test_it",
-    )
+    """
+    station = project.reach(source, "TestCase::test_it")
     assert pickle.loads(station.result()) == 7  # noqa: S301  # of our own station
 
 

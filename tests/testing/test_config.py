@@ -691,14 +691,12 @@ def test_each_key_of_a_model_is_one_thing_about_it(key: str, tmp_path: Path) -> 
 
 
 def test_models_keep_the_order_in_which_they_are_written(tmp_path: Path) -> None:
-    table = _table_of(
-        """
+    source = """
         [tool.modelperf.models."z/*.onnx"]
         [tool.modelperf.models."./a//b.onnx"]
         [tool.modelperf.models.plain]
-        """,
-        tmp_path,
-    )
+    """
+    table = _table_of(source, tmp_path)
     assert list(_settings(table=table).models) == ["z/*.onnx", "a/b.onnx", "plain"]
 
 

@@ -156,15 +156,13 @@ def test_without_a_history_the_error_says_what_to_set(models: pytest.Pytester) -
 
 
 def test_a_case_without_a_baseline_has_no_drift(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf]
         history = "kept"
         [tool.modelperf.models."dense.onnx"]
         budget = {drift = "10%"}
-        """,
-    )
+    """
+    write_table(run, source)
     result = run.runpytest_inprocess("--modelperf", JSON, "-v", "--modelperf-max-seconds=1")
     assert "drift is not judged" in told(result)
     (case,) = cases_of(run)

@@ -68,17 +68,15 @@ def test_a_baseline_is_kept_under_the_key_of_the_board(models: pytest.Pytester) 
 @pytest.mark.slow
 def test_the_nearest_setting_says_where_a_case_runs(models: pytest.Pytester) -> None:
     pythons = {name: other_python(models, name) for name in ("7", "8", "9")}
-    write_table(
-        models,
-        f"""
+    source = f"""
         [tool.modelperf]
         gateway = "seven"
         machines.seven = "{pythons["7"]}"
         [tool.modelperf.models."base.onnx"]
         [tool.modelperf.models."equal_200us.onnx"]
         gateway = "{pythons["8"]}"
-        """,
-    )
+    """
+    write_table(models, source)
     run = ("base.onnx", "equal_200us.onnx", *TIMED, JSON)
     models.runpytest_inprocess(*run)
     assert engines_of(models) == ["timed 7", "timed 8"]
@@ -137,11 +135,9 @@ def test_a_python_of_the_baseline_does_not_go_with_a_board(models: pytest.Pytest
 
 
 def test_a_function_of_this_process_runs_through_no_gateway(models: pytest.Pytester) -> None:
-    result = measured(
-        models,
-        """
+    source = """
         def test_it(modelperf):
             assert modelperf(lambda: None, gateway="ssh=board").latency.p50_ms
-        """,
-    )
+    """
+    result = measured(models, source)
     assert_ended(result, "*exists only in this process, and cannot run through the*", failed=1)

@@ -54,15 +54,13 @@ def test_each_phase_of_a_generation_is_a_test(decoder: pytest.Pytester) -> None:
 
 
 def test_a_prompt_has_one_prefill_however_much_is_generated(decoder: pytest.Pytester) -> None:
-    write_table(
-        decoder,
-        """
+    source = """
         [tool.modelperf.models."decoder.onnx"]
         batch_size = [1, 2]
         prompt = [16, 32]
         generate = [4, 8]
-        """,
-    )
+    """
+    write_table(decoder, source)
     names = [line.partition("::b1-c1-")[2] for line in collected(decoder, "-k", "b1")]
     assert sorted(names) == [
         "prompt16-generate4-step",

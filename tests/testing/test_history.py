@@ -218,15 +218,13 @@ def test_an_improved_model_that_is_recorded_is_linked_by_the_same_run(
     "options", [(), ("-p", "xdist", "-n2")], ids=["one process", "pytest-xdist"]
 )
 def test_each_case_has_a_line(run: pytest.Pytester, options: tuple[str, ...]) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf]
         history = "kept"
         [tool.modelperf.models."dense.onnx"]
         batch_size = [1, 8]
-        """,
-    )
+    """
+    write_table(run, source)
     run.runpytest_inprocess(*STATIC, *options)
     found = sorted((line.case, line.verdict) for line in lines_in(run.path / "kept"))
     assert found == [("b1-c1", "new"), ("b8-c1", "new")]

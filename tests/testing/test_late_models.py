@@ -209,14 +209,12 @@ def test_a_function_in_a_marker_makes_the_model_that_its_baseline_names(
 
 
 def test_the_table_of_a_function_makes_tests_of_its_own(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf.models."models/encoder.onnx"]
         make = "exporting:encoder"
         batch_size = [1, 8]
-        """,
-    )
+    """
+    write_table(run, source)
     tests = [f"pyproject.toml::models/encoder.onnx[b{size}-c1]" for size in (1, 8)]
     assert collected(run) == tests
     assert collected(run, tests[1]) == tests[1:]
@@ -231,15 +229,13 @@ def test_the_table_of_a_function_makes_tests_of_its_own(run: pytest.Pytester) ->
 
 
 def test_an_error_of_a_function_fails_the_setup_of_its_tests(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf.models."a.onnx"]
         make = "exporting:encodr"
         [tool.modelperf.models."b.onnx"]
         make = "exporting:encoder"
-        """,
-    )
+    """
+    write_table(run, source)
     result = run.runpytest_inprocess(*STATIC)
     result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines(["there is no encodr in exporting*Did you mean 'encoder'?"])
@@ -305,14 +301,12 @@ def test_a_call_takes_a_file_of_the_runtime(run: pytest.Pytester) -> None:
 
 
 def test_workers_of_xdist_run_a_function_once(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf.models."models/encoder.onnx"]
         make = "exporting:encoder"
         batch_size = [1, 8]
-        """,
-    )
+    """
+    write_table(run, source)
     result = run.runpytest_subprocess(*STATIC, "-p", "xdist", "-n", "2", "--dist", "load")
     result.assert_outcomes(passed=2)
     assert (run.path / "runs.txt").read_text("utf-8") == "run "

@@ -85,13 +85,11 @@ def test_exact_budgets_of_files_are_judged_if_nothing_runs(models: pytest.Pytest
 
 def test_a_machine_has_the_limit_of_its_pattern_in_tables_as_well(models: pytest.Pytester) -> None:
     key = machine_key()
-    write_table(
-        models,
-        f"""
+    source = f"""
         [tool.modelperf.models."base.onnx"]
         budget = {{max_ms = {{"{key}" = 0.001, "*" = 1000}}}}
-        """,
-    )
+    """
+    write_table(models, source)
     result = models.runpytest_inprocess(*TIMED, JSON, "base.onnx")
     assert_ended(result, "*limits of the machine *", failed=1)
     (case,) = cases_of(models)

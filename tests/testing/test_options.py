@@ -124,16 +124,14 @@ def test_ini_keys_may_stand_in_pyproject_or_on_the_command_line(run: pytest.Pyte
 
 @pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest has such tables since version 9")
 def test_ini_keys_of_a_table_of_pytest_have_the_types_of_toml(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.pytest]
         modelperf_strict = true
         modelperf_tolerance = 0.07
         modelperf_max_seconds = 5
         modelperf_engine_option = {graph_optimization_level = "basic"}
-        """,
-    )
+    """
+    write_table(run, source)
     result = run.runpytest_inprocess("--modelperf", "--collect-only", "dense.onnx")
     result.stdout.fnmatch_lines(["modelperf: baselines in baselines, 7 % allowed, strict"])
     overridden = ("-o", "modelperf_tolerance=0.08")

@@ -688,13 +688,11 @@ def _hover_point(page: Page, side: int, point_id: str) -> None:
     A chart looks for the point below the mouse every 50 ms at most, and a click takes the last one.
     """
     page.mouse.move(**_place_of(page, side, point_id))
-    page.wait_for_function(
-        """([side, id]) => {
+    source = """([side, id]) => {
           const [found] = document.querySelector("#chart .plot")._hoverdata ?? [];
           return found?.customdata?.[0] === side && found.customdata[1] === id;
-        }""",
-        arg=[side, point_id],
-    )
+        }"""
+    page.wait_for_function(source, arg=[side, point_id])
 
 
 def _place_of(page: Page, side: int, point_id: str) -> dict[str, Any]:
