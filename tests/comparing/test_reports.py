@@ -110,47 +110,10 @@ outputs: the output is equal on the same inputs
 """)
 
 
-def test_a_regression_at_160_columns() -> None:
-    assert text(SLOWER, width=160) == snapshot("""\
-encoder.onnx → encoder2.onnx: regressed
-on onnxruntime 1.31.1
-
-b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency
-
-metric               before        now   change         interval  allowed
-────────────────────────────────────────────────────────────────────────────────────
-p50 latency        26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
-p95 latency        27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
-p90 latency        26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
-MACs                4.089 G    4.089 G      0 %                       0 %  passed
-params              25.61 M    25.61 M      0 %                       0 %  passed
-peak activations  9.188 MiB  12.25 MiB  +33.3 %
-
-time by layer type, in ms
-layer type  count  before    now  change       interval  explains
-──────────────────────────────────────────────────────────────────────────────
-Conv           53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
-Relu           49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
-Transpose   0 → 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-MatMul          1    1.20   1.19   −0.01  −0.10 … +0.08
-Add            16    2.21   2.22   +0.01  −0.08 … +0.10
-layout               2.58   2.55   −0.03  −0.12 … +0.06
-
-total               26.10  29.18   +3.08
-
-layers that explain most, in ms
-layer             type       before   now  change       interval  explains
-─────────────────────────────────────────────────────────────────────────────────────
-layer1.0/conv2    Conv         1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
-layer1.0/relu     Relu            -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
-layer4/Transpose  Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
-
-why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): +2.80 ms, 91 %
-why: 4 Transpose added (first: layer4/Transpose): +0.31 ms, 10 %
-why: no ReorderOutput kernels put in by the engine any more, 2 before: −0.03 ms
-how: 9 rounds as a duet, 2.1 s
-outputs: the output is equal on the same inputs
-""")
+def test_at_160_columns_no_name_is_cut_and_layers_have_their_types() -> None:
+    shown = text(SLOWER, width=160)
+    assert "\npeak activations  9.188 MiB  12.25 MiB  +33.3 %\n" in shown
+    assert "\nlayer1.0/conv2    Conv         1.31  1.92   +0.61  +0.52 … +0.70 " in shown
 
 
 def rows_of(case: CaseComparison) -> dict[str, str]:
@@ -218,30 +181,15 @@ def test_a_difference_that_no_row_explains_alone_has_no_column_of_shares() -> No
 
 
 def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> None:
-    assert text(OPEN) == snapshot("""\
-encoder.onnx → encoder2.onnx: inconclusive
-on onnxruntime 1.31.1
-
+    head, _, rest = text(OPEN).partition("\nmetric")
+    assert head.partition("\n\n")[2] == snapshot("""\
 b1-c1 inconclusive: p95 latency +4.0 % (99 % interval −1.3 … +9.5 %), allowed
   +3 %
 this run could see p95 latency +4.1 % or more: give more time with --max-seconds
   16
-
-metric          before        now   change       interval  allowed
-────────────────────────────────────────────────────────────────────────────────
-p50 latency   3.304 ms   3.371 ms   +2.0 %  +0.4 … +2.9 %     +3 %  passed
-p95 latency   3.520 ms   3.660 ms   +4.0 %  −1.3 … +9.5 %     +3 %  inconclusive
-MACs           4.089 G    4.089 G      0 %                     0 %  passed
-params         25.61 M    25.61 M      0 %                     0 %  passed
-peak activ…  9.188 MiB  12.25 MiB  +33.3 %
-
-time by layer type, in ms
-layer type  count  before    now  change         interval
-───────────────────────────────────────────────────────────
-Conv           53   2.511  2.552  +0.041  −0.049 … +0.131
-layout              0.793  0.819  +0.026  −0.064 … +0.116
-
-total               3.304  3.371  +0.067
+""")
+    assert rest.partition("\n\ntotal ")[2] == snapshot("""\
+              3.304  3.371  +0.067
 the difference is within the noise: no row explains it
 
 how: 35 rounds as a duet, 10.0 s
@@ -255,7 +203,8 @@ logits                                3.1e-05   0.00042  1.000000
 
 
 def test_of_several_cases_a_table_comes_first_and_then_those_that_matter() -> None:
-    assert text(FASTER, SAME, BROKEN, BUDGET) == snapshot("""\
+    lines = text(FASTER, SAME, BROKEN, BUDGET).splitlines()
+    assert "\n".join(lines[:8]) == snapshot("""\
 encoder.onnx → encoder2.onnx: over budget, 1 of 4 cases failed
 on onnxruntime 1.31.1
 
@@ -263,69 +212,10 @@ case    verdict      decided by    p50 before   p50 now  change       interval
 ──────────────────────────────────────────────────────────────────────────────
 b4-c1   improved                     13.41 ms  12.29 ms  −8.4 %  −9.7 … −7.0 %
 b1-c2   unchanged
-b64-c2  failed
-b8-c1   over budget  p95 14.21 ms
-
-b4-c1 improved: p50 latency −8.4 % (99 % interval −9.7 … −7.0 %), allowed +3 %
-
-metric              before        now   change       interval  allowed
-────────────────────────────────────────────────────────────────────────────────
-p50 latency       13.41 ms   12.29 ms   −8.4 %  −9.7 … −7.0 %     +3 %  improved
-MACs               4.089 G    4.089 G      0 %                     0 %  passed
-params             25.61 M    25.61 M      0 %                     0 %  passed
-peak activatio…  9.188 MiB  12.25 MiB  +33.3 %
-
-time by layer type, in ms
-layer type  count  before    now  change       interval  explains
-────────────────────────────────────────────────────────────────────
-Conv           53   12.01  10.92   −1.09  −1.18 … −1.00      97 %  <
-Gemm            1    1.40   1.37   −0.03  −0.12 … +0.06
-
-total               13.41  12.29   −1.12
-
-why: 12 Conv+Relu fusions won (first: layer1.0/conv2): −1.09 ms, 97 %
-how: 6 rounds as a duet, 1.4 s
-
-b64-c2 failed
-the worker was ended by SIGKILL in round 3:
-  it had 1.9 GiB of 2 GiB
-
-metric   before      now  change
-────────────────────────────────────────
-MACs    4.089 G  4.089 G     0 %  passed
-params  25.61 M  25.61 M     0 %  passed
-
-b8-c1 over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit
-  12.00 ms
-
-metric            now          interval      allowed
-─────────────────────────────────────────────────────────────────
-p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
-
-how: 6 rounds, 1.0 s
-budget: change it where it is set, in the test or in [tool.modelperf]; a new
-        baseline does not affect it
-
-note: the same model, engine and options
+b64-c2  failed\
 """)
-
-
-def test_a_case_that_changed_nothing_says_why_nothing_was_measured() -> None:
-    assert text(SAME) == snapshot("""\
-encoder.onnx → encoder2.onnx: unchanged
-on onnxruntime 1.31.1
-
-b1-c2 unchanged
-
-metric               before        now   change
-───────────────────────────────────────────────────────
-MACs                4.089 G    4.089 G      0 %  passed
-params              25.61 M    25.61 M      0 %  passed
-activations       83.92 MiB  83.92 MiB      0 %
-peak activations  9.188 MiB  12.25 MiB  +33.3 %
-
-note: the same model, engine and options
-""")
+    parts = [line.partition(":")[0] for line in lines[9:] if re.match(r"b\d|note", line)]
+    assert parts == ["b4-c1 improved", "b64-c2 failed", "b8-c1 over budget", "note"]
 
 
 def test_a_comparison_as_markdown() -> None:

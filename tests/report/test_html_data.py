@@ -44,7 +44,7 @@ from pytest_modelperf.profiler.shown.page_latency import (
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.report.html.render import check_html_extra, dump_data, pack
 from pytest_modelperf.report.model import Tone
-from pytest_modelperf.stats.records import Percentile, Ratio, spread_of_round
+from pytest_modelperf.stats.records import Ratio, spread_of_round
 from pytest_modelperf.sweep.report import sweep_data
 from pytest_modelperf.testing.outcomes import RunReport
 from pytest_modelperf.testing.report import run_data, run_report
@@ -151,17 +151,6 @@ def test_a_percentile_without_enough_samples_is_named_and_has_no_time() -> None:
         "p50": True, "p90": True, "p95": True, "p97": True, "p99": False, "p99.9": False,
     }  # fmt: skip
     assert (entry["samples"], entry["rounds"]) == (240, 6)
-
-
-def test_numbers_that_json_has_no_word_for_are_null() -> None:
-    latency = make_latency(make_rounds(2.0))
-    endless = Percentile(percent=50.0, needed=11, value_ns=2e6, low_ns=1e6, high_ns=math.inf)
-    latency = replace(latency, percentiles=(endless, *latency.percentiles[1:]))
-    read = json.loads(
-        dump_data({"point": point_entry("x", Case(1, 1), RanFigures(latency=latency))})
-    )
-    assert read["point"]["interval_ms"] == [1.0, None]
-    assert json.loads(dump_data({"a": (math.nan, -math.inf, 1.5)})) == {"a": [None, None, 1.5]}
 
 
 def test_a_profile_is_one_model_of_one_side_with_a_point_for_each_case_that_was_to_run() -> None:

@@ -179,31 +179,9 @@ note: the worker was not pinned to its processors
 
 
 def test_a_brief_failure_counts_the_figures_that_it_leaves_out() -> None:
-    assert brief(EVERYWHERE, width=160) == snapshot("""\
-regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency; also over budget: p99 latency, items/s, MACs
-
-metric         before            now   change          interval           allowed
-──────────────────────────────────────────────────────────────────────────────────────────────
-p50 latency  26.10 ms       29.18 ms  +11.8 %   +10.2 … +13.1 %              +3 %  regressed
-p95 latency  27.02 ms       30.26 ms  +12.0 %    +9.1 … +14.4 %              +3 %  regressed
-p99 latency                 14.21 ms           13.80 … 14.70 ms       <= 12.00 ms  over budget
-items/s                        61.30              60.10 … 62.40            >= 100  over budget
-MACs                   4,100,000,001                             <= 4,100,000,000  over budget
-
-budget: change it where it is set, in the test or in [tool.modelperf]; a new baseline does not affect it
--v also shows 1 figure and 1 note
-accept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c1"
-""")  # noqa: E501  # a line is as long as its terminal
-
-
-def test_a_case_over_budget_shows_no_type_because_nothing_is_compared() -> None:
-    assert brief(BUDGET) == snapshot("""\
-over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit
-  12.00 ms
-budget: change it where it is set, in the test or in [tool.modelperf]; a new
-        baseline does not affect it
--v also shows 1 note
-""")
+    shown = brief(EVERYWHERE)
+    assert "peak memory" not in shown
+    assert "\n-v also shows 1 figure and 1 note\n" in shown
 
 
 def test_a_regression_against_stored_times_says_so() -> None:
@@ -544,28 +522,23 @@ def test_a_command_on_several_lines_is_one_for_a_shell(command: str, width: int)
     assert told[0].splitlines() == shlex.split(command)
 
 
-def test_an_exact_figure_that_reads_like_its_limit_is_written_out() -> None:
-    over = Metric("macs", None, 4_100_000_001, Verdict.OVER_BUDGET, limit=4.1e9)
-    assert failure(replace(BUDGET, metrics=(over,))).splitlines()[0] == (
-        "over budget: MACs 4,100,000,001, limit 4,100,000,000"
-    )
-    far = replace(over, after=5_000_000_000)
-    assert "MACs 5.000 G, limit 4.100 G" in failure(replace(BUDGET, metrics=(far,)))
-
-
-@pytest.mark.parametrize("name", ["size_bytes", "peak_rss_bytes", "cache_bytes_per_token"])
-def test_a_limit_is_written_out_where_its_figure_is(name: str) -> None:
-    """Rounded to 0.016 MB, the limit would be above the figure that is over it."""
-    over = Metric(name, None, 15_618, Verdict.OVER_BUDGET, limit=15_617)
-    shown = failure(replace(BUDGET, metrics=(over,)))
-    assert shown.count("15,618 B") == shown.count("15,617 B") == 2
-
-
-def test_sizes_have_the_unit_that_their_budget_was_given_in() -> None:
-    size = Metric("size_bytes", None, 1_204_000_000, Verdict.OVER_BUDGET, limit=100e6)
-    assert failure(replace(BUDGET, metrics=(size,))).splitlines()[0] == (
-        "over budget: file size 1,204 MB, limit 100.0 MB"
-    )
+@pytest.mark.parametrize(
+    ("figure", "after", "limit", "first"),
+    [
+        ("macs", 4_100_000_001, 4.1e9, "MACs 4,100,000,001, limit 4,100,000,000"),
+        ("macs", 5_000_000_000, 4.1e9, "MACs 5.000 G, limit 4.100 G"),
+        ("size_bytes", 1_204_000_000, 100e6, "file size 1,204 MB, limit 100.0 MB"),
+        # Rounded to 0.016 MB, the limit would be above the figure that is over it.
+        ("size_bytes", 15_618, 15_617, "file size 15,618 B, limit 15,617 B"),
+        ("peak_rss_bytes", 15_618, 15_617, "peak memory 15,618 B, limit 15,617 B"),
+        ("cache_bytes_per_token", 15_618, 15_617, "cache per token 15,618 B, limit 15,617 B"),
+    ],
+)
+def test_a_figure_that_reads_like_its_limit_is_written_out(
+    figure: str, after: int, limit: float, first: str
+) -> None:
+    over = Metric(figure, None, after, Verdict.OVER_BUDGET, limit=limit)
+    assert failure(replace(BUDGET, metrics=(over,))).splitlines()[0] == f"over budget: {first}"
 
 
 @pytest.mark.parametrize(
@@ -634,26 +607,12 @@ new: record what is new with pytest --modelperf --modelperf-update-baseline=new
 """)
 
 
-def test_a_summary_of_every_verdict_at_160_columns() -> None:
-    assert summary(*ALL[:7], CALM, width=160) == snapshot("""\
-linux-x86_64-zen4-2c, onnxruntime 1.31.1, 8 cases in 4.3 s
-
-case                  verdict       decided by    p50 before   p50 now   change         interval       p95     MACs   params
-────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-encoder.onnx::b8-c2   regressed                     26.10 ms  29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms  4.089 G  25.61 M
-encoder.onnx::b8-c1   over budget   p95 14.21 ms                                                  14.21 ms  4.089 G  25.61 M
-encoder.onnx::b64-c2  failed                                                                                4.089 G  25.61 M
-encoder.onnx::b1-c1   inconclusive  p95 +4.0 %      3.304 ms  3.371 ms   +2.0 %    +0.4 … +2.9 %  3.660 ms  4.089 G  25.61 M
-encoder.onnx::b2-c2   new                                                                                   4.089 G  25.61 M
-encoder.onnx::b4-c1   improved                      13.41 ms  12.29 ms   −8.4 %    −9.7 … −7.0 %            4.089 G  25.61 M
-encoder.onnx::b16-c1  passed                        26.10 ms  26.15 ms   +0.2 %    −0.6 … +0.9 %            4.089 G  25.61 M
-encoder.onnx::b1-c2   unchanged                                                                             4.089 G  25.61 M
-
-1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at its
-  tolerance passes in at most 5 %.
-regressed: each failure names the command that accepts it
-inconclusive: give more time with --modelperf-max-seconds 16
-new: record what is new with pytest --modelperf --modelperf-update-baseline=new
+def test_a_summary_at_160_columns_has_the_interval_the_tail_and_the_counts() -> None:
+    _, _, heads, _, *rows = summary(SLOWER, OPEN, width=160).splitlines()
+    assert "\n".join([heads, *rows[:2]]) == snapshot("""\
+case                 verdict       decided by  p50 before   p50 now   change         interval       p95     MACs   params
+encoder.onnx::b8-c2  regressed                   26.10 ms  29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms  4.089 G  25.61 M
+encoder.onnx::b1-c1  inconclusive  p95 +4.0 %    3.304 ms  3.371 ms   +2.0 %    +0.4 … +2.9 %  3.660 ms  4.089 G  25.61 M\
 """)  # noqa: E501  # a line is as long as its terminal
 
 
@@ -689,22 +648,12 @@ def test_the_line_of_a_case_has_the_colour_of_its_verdict() -> None:
 
 
 def test_of_many_cases_those_that_are_well_are_summed_up() -> None:
-    report = run(*many(1_979), outcome(CALM), outcome(SLOWER), outcome(OPEN))
-    assert render_summary(report, TextStyle(80)) == snapshot("""\
-linux-x86_64-zen4-2c, onnxruntime 1.31.1, 1,982 cases in 4.3 s
-
-case                 verdict       decided by   p50 now   change
-────────────────────────────────────────────────────────────────
-encoder.onnx::b8-c2  regressed                 29.18 ms  +11.8 %
-encoder.onnx::b1-c1  inconclusive  p95 +4.0 %  3.371 ms   +2.0 %
-
-1,980 passed and unchanged cases are not shown: -v lists them
-
-1 regressed, 1 inconclusive, 1 passed, 1,979 unchanged. False-alarm bound for
-  this run: 1 %. A model exactly at its tolerance passes in at most 5 %.
-regressed: each failure names the command that accepts it
-inconclusive: give more time with --modelperf-max-seconds 16
-""")
+    shown = render_summary(
+        run(*many(1_979), outcome(CALM), outcome(SLOWER), outcome(OPEN)), TextStyle(80)
+    )
+    assert "\n\n1,980 passed and unchanged cases are not shown: -v lists them\n\n" in shown
+    assert "\n1 regressed, 1 inconclusive, 1 passed, 1,979 unchanged. " in shown
+    assert shown.count("encoder.onnx::") == 2
 
 
 def test_of_few_cases_all_are_shown_and_so_are_many_if_asked_for() -> None:
