@@ -17,13 +17,10 @@ from tests.programs.conftest import Project
 from tests.support.known import known
 
 _SECOND = 1_000_000_000
-_ARRAY = "import numpy as np\nimport onnxruntime as ort\n"
 
 
 def test_a_call_is_split_into_sessions_labels_and_the_rest(project: Project) -> None:
-    station = project.reach(
-        _ARRAY
-        + """
+    station = project.reach("""
 import pytest_modelperf
 
 def test_it(modelperf):
@@ -36,8 +33,7 @@ def test_it(modelperf):
         return session.run(None, {"x": x})
 
     modelperf.check(read, 2)
-"""
-    )
+""")
     turns = station.call(3, 60 * _SECOND)
     assert len(turns) == 3
     for turn in turns:
@@ -162,9 +158,7 @@ def test_forgotten(modelperf):
 
 
 def test_the_watched_work_names_models_options_and_inputs(project: Project) -> None:
-    station = project.reach(
-        _ARRAY
-        + """
+    station = project.reach("""
 def test_it(modelperf):
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2
@@ -184,8 +178,7 @@ def test_it(modelperf):
         made.run(None, {"x": np.ones((1, 3), np.float32)})
 
     modelperf.check(read)
-"""
-    )
+""")
     watched = station.watch()
     assert watched.next_work is None
     kept, made = sorted(watched.work.sessions, key=lambda each: -each.calls)
@@ -205,18 +198,14 @@ def test_it(modelperf):
 
 
 def test_the_numbers_among_the_inputs_are_known_by_their_values(project: Project) -> None:
-    save = """
+    station = project.reach("""
 import onnx
 from onnx import parser
 
 TEXT = "g (float[n, 3] x, int64 rate, float[1] scale) => (float[n, 3] y) { y = Mul (x, scale) }"
 MODEL = '<ir_version: 8, opset_import: ["" : 17]> ' + TEXT
 onnx.save(parser.parse_model(MODEL), "rate.onnx")
-"""
-    station = project.reach(
-        _ARRAY
-        + save
-        + """
+
 def test_it(modelperf):
     session = ort.InferenceSession("rate.onnx")
     feed = {"x": np.ones((2, 3), np.float32), "rate": np.array(16000), "scale": np.float32([0.5])}
@@ -228,15 +217,12 @@ def test_it(modelperf):
         session.run_with_ort_values(None, values)
 
     modelperf.check(read)
-"""
-    )
+""")
     assert station.watch().numbers["rate.onnx"] == {"rate": 16000.0, "scale": 0.5}
 
 
 def test_a_cache_shows_as_other_work_of_the_next_call(project: Project) -> None:
-    station = project.reach(
-        _ARRAY
-        + """
+    station = project.reach("""
 def test_it(modelperf):
     session = ort.InferenceSession("model.onnx")
     calls = []
@@ -247,8 +233,7 @@ def test_it(modelperf):
             session.run(None, {"x": np.ones((1, 3), np.float32)})
 
     modelperf.check(read)
-"""
-    )
+""")
     watched = station.watch()
     assert watched.work.inferences == 1
     assert watched.next_work is not None
@@ -256,9 +241,7 @@ def test_it(modelperf):
 
 
 def test_an_inference_that_ends_later_counts_until_its_callback(project: Project) -> None:
-    station = project.reach(
-        _ARRAY
-        + """
+    station = project.reach("""
 import threading
 
 def test_it(modelperf):
@@ -271,8 +254,7 @@ def test_it(modelperf):
         done.wait()
 
     modelperf.check(read)
-"""
-    )
+""")
     (turn,) = station.call(1, 0)
     assert turn.sessions["model.onnx"].calls == 1
     (session,) = station.watch().work.sessions
