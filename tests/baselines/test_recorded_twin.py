@@ -85,8 +85,7 @@ def rebuilt(stored: Baseline, model: onnx.ModelProto | None = None) -> Path:
 
 def with_twin_of(stored: Baseline, other: onnx.ModelProto, **mended: Any) -> Baseline:  # noqa: ANN401  # any field
     """The baseline with the twin of another model, and whatever else was mended to fit."""
-    assert stored.model.twin is not None
-    twin = replace(stored.model.twin, **mended)
+    twin = replace(known(stored.model.twin), **mended)
     made = twin_bytes(make_twin(open_model(other)))
     return replace(stored, twin=made, model=replace(stored.model, twin=twin))
 
@@ -184,8 +183,7 @@ def bound(model: onnx.ModelProto, *specs: str) -> Model:
 
 
 def opened(stored: Baseline) -> ModelFile:
-    assert stored.twin is not None
-    return open_model(stored.twin)
+    return open_model(known(stored.twin))
 
 
 def has_work(stored: Baseline, case: StoredCase, now: Model) -> bool:
@@ -252,13 +250,9 @@ def test_the_twin_of_a_model_is_made_once_and_goes_with_the_next_model(tmp_path:
         files.append(open_model(path))
     keeper = TwinKeeper()
     first = keeper.twin_of(files[0])
-    assert first.file is not None
-    assert first.file.path is not None
     assert keeper.twin_of(files[0]) is first
     second = keeper.twin_of(files[1])
     assert second is not first
-    assert not first.file.path.exists()
+    assert not known(known(first.file).path).exists()
     keeper.close()
-    assert second.file is not None
-    assert second.file.path is not None
-    assert not second.file.path.exists()
+    assert not known(known(second.file).path).exists()

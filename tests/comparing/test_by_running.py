@@ -320,16 +320,13 @@ def test_a_recording_has_a_twin_and_one_process_where_that_is_trusted(
 ) -> None:
     (case,) = recording.cases
     assert recording.twin is not None
-    assert case.static is not None
-    assert case.static.macs == 16 * 8
+    assert known(case.static).macs == 16 * 8
     assert case.fidelity is not None
     # The engine of the tests tells no plan, so its twin has to be shown to be near.
     assert (case.fidelity.is_trusted, case.fidelity.has_same_plan) == (True, None)
-    assert recording.machine is not None
-    (latency,) = recording.machine.cases.values()
+    (latency,) = known(recording.machine).cases.values()
     assert len(latency.processes) == 1
-    assert case.provenance is not None
-    assert case.provenance.packages["timed"] == "1"
+    assert known(case.provenance).packages["timed"] == "1"
 
 
 def test_a_baseline_without_a_twin_says_why_there_is_none() -> None:
@@ -345,10 +342,8 @@ def test_a_baseline_without_a_twin_says_why_there_is_none() -> None:
 def test_without_a_trusted_twin_several_processes_are_recorded(folder: Path) -> None:
     """The twin, which has no time in its name, takes half as long."""
     recording = record(folder / "slow_400us.onnx")
-    assert recording.cases[0].fidelity is not None
-    assert not recording.cases[0].fidelity.is_trusted
-    assert recording.machine is not None
-    (latency,) = recording.machine.cases.values()
+    assert not known(recording.cases[0].fidelity).is_trusted
+    (latency,) = known(recording.machine).cases.values()
     assert len(latency.processes) == PROCESSES
 
 
@@ -362,8 +357,7 @@ def stored_of(profile: Profile, path: Path) -> StoredCase:
 def trusted(recording: BaselineRecording) -> BaselineRecording:
     """The recording with a fidelity that does not hang on the noise of this machine."""
     (case,) = recording.cases
-    assert case.fidelity is not None
-    fidelity = replace(case.fidelity, is_trusted=True, reason=None)
+    fidelity = replace(known(case.fidelity), is_trusted=True, reason=None)
     return replace(recording, cases=(replace(case, fidelity=fidelity),))
 
 

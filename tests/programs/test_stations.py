@@ -148,8 +148,7 @@ def test_forgotten(modelperf):
         station = project.reach(text, test)
         (turn,) = station.call(1, 0)
         assert turn.items == items
-        assert turn.first_ns is not None
-        assert turn.first_ns <= turn.wall_ns
+        assert known(turn.first_ns) <= turn.wall_ns
         assert pickle.loads(station.result()) == list(range(items))  # noqa: S301
     station = project.reach(text, "test_running")
     assert pickle.loads(station.result()) == (5, 1)  # noqa: S301
@@ -236,8 +235,7 @@ def test_it(modelperf):
 """)
     watched = station.watch()
     assert watched.work.inferences == 1
-    assert watched.next_work is not None
-    assert watched.next_work.inferences == 0
+    assert known(watched.next_work).inferences == 0
 
 
 def test_an_inference_that_ends_later_counts_until_its_callback(project: Project) -> None:
@@ -502,7 +500,5 @@ def test_a_station_that_ends_before_it_is_told_its_test_leaves_nothing_open(
     with pytest.raises(MeasureError, match="test_it in the work tree ended with 0"):
         project.start()
     (process,) = started
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdin.closed
-    assert process.stdout.closed
+    assert known(process.stdin).closed
+    assert known(process.stdout).closed

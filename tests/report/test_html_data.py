@@ -65,6 +65,7 @@ from tests.support.comparisons import (
     with_names,
 )
 from tests.support.facts import make_model
+from tests.support.known import known
 from tests.support.light_models import light_model
 from tests.support.markup import EVIL, Markup, unpacked, unpacked_models
 from tests.support.profiles import (
@@ -335,8 +336,7 @@ def test_a_failure_is_the_reason_of_its_side_alone(
 
 def at(name: str, index: int) -> LayerRow:
     made = row(name, "Conv", 1.0)
-    assert made.time is not None
-    return replace(made, time=replace(made.time, layer=index))
+    return replace(made, time=replace(known(made.time), layer=index))
 
 
 def test_layers_stand_in_the_order_of_the_graph_and_those_that_are_gone_where_they_were() -> None:
@@ -363,8 +363,7 @@ def test_a_layer_counts_in_the_precision_of_its_kernel_once() -> None:
         (share, replace(time, precision="int8") if time.layer == 0 else time)
         for share, time in SHARES
     ]
-    assert case.measured is not None
-    now = replace(case, measured=with_layer_times(case.measured, quantized))
+    now = replace(case, measured=with_layer_times(known(case.measured), quantized))
     data = comparison_data(compared(compare_cases(case, now)))
     (shown,) = one_model(data)["cases"]
     types = {entry["type"]: entry["precisions"] for entry in shown["types"]}

@@ -29,6 +29,7 @@ from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import StoredInputs
 from tests.support.facts import make_engine, make_fidelity, make_kind, make_model, make_provenance
+from tests.support.known import known
 
 NAME = "models--encoder"
 DAY = dt.date(2026, 1, 31)
@@ -142,8 +143,7 @@ class Scenario:
 
 def _removal(case_ids: Sequence[str] | None) -> Callable[[Baseline | None], UpdatePlan]:
     def plan(stored: Baseline | None) -> UpdatePlan:
-        assert stored is not None
-        return plan_removal(stored, case_ids)
+        return plan_removal(known(stored), case_ids)
 
     return plan
 

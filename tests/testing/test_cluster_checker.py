@@ -149,9 +149,7 @@ def test_a_case_that_was_sent_has_the_outcome_of_one_that_stayed(folder: Path) -
     assert there.outcome.confidence == here.outcome.confidence
     names = [metric.name for metric in here.outcome.comparison.metrics]
     assert [metric.name for metric in there.outcome.comparison.metrics] == names
-    assert there.profile is not None
-    assert here.profile is not None
-    assert there.profile.static == here.profile.static
+    assert known(there.profile).static == known(here.profile).static
 
 
 def test_a_case_that_did_not_run_knows_the_machine_that_judged_it(folder: Path) -> None:
@@ -163,8 +161,7 @@ def test_a_case_that_did_not_run_knows_the_machine_that_judged_it(folder: Path) 
     check = replace(check_of(model, baseline="own"), setup=setup)
     outcome = on_cluster(FakeCluster(machine(HERE)), context(folder)).check(check).outcome
     assert outcome.verdict is Verdict.UNCHANGED
-    assert outcome.machine is not None
-    assert outcome.machine.key == HERE
+    assert known(outcome.machine).key == HERE
 
 
 def test_a_check_arrives_as_it_was_sent(folder: Path) -> None:
@@ -360,8 +357,7 @@ def test_a_recorded_case_is_compared_with_the_baseline_before_for_the_history(fo
     settings = {"update": UpdateMode.ALL, "history": folder / "history"}
     checker = on_cluster(FakeCluster(machine(HERE)), context(folder, **settings))
     link = known(checker.check(check_of(folder / "slow_400us.onnx")).outcome.link)
-    assert link.comparison is not None
-    (median,) = [m for m in link.comparison.metrics if m.name == "latency_p50"]
+    (median,) = [m for m in known(link.comparison).metrics if m.name == "latency_p50"]
     assert median.ratio == pytest.approx(2.0, rel=0.02)
 
 

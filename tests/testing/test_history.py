@@ -61,8 +61,7 @@ def test_a_case_that_did_not_run_stands_under_this_machine(tmp_path: Path) -> No
     now = dt.datetime(2026, 2, 1, tzinfo=dt.timezone.utc)
     write_history(tmp_path / "kept", settings, [ran, kept], [], now)  # type: ignore[arg-type]  # a part of them
     found = {line.model: line.machine for line in lines_in(tmp_path / "kept")}
-    assert ran.machine is not None
-    assert found == {"ran": ran.machine.key, "kept": describe_machine().key}
+    assert found == {"ran": known(ran.machine).key, "kept": describe_machine().key}
     assert found["ran"] != found["kept"]
 
 
@@ -105,8 +104,7 @@ def test_only_times_that_were_measured_in_turn_have_a_ratio() -> None:
     assert found[How.STORED] is None
     duet = found[How.DUET]
     assert duet == found[How.PARTS]
-    assert duet is not None
-    assert duet.high == 1.131
+    assert known(duet).high == 1.131
 
 
 def test_an_update_of_the_baseline_is_a_link_of_the_chain(
@@ -125,12 +123,11 @@ def test_an_update_of_the_baseline_is_a_link_of_the_chain(
     assert [line.unlinked for line in lines] == [None, None]
     link, later = lines[0].p50, lines[1].p50
     assert link is not None
-    assert later is not None
     # One interval in some fifty leaves out the true ratio.
     assert 0.99 < link.low <= link.ratio <= link.high < 1.01
     (chain,) = chain_cases(lines, HistoryMetric.P50).values()
     first, last = chain.points
-    assert last.level == pytest.approx(first.level + math.log(later.ratio))
+    assert last.level == pytest.approx(first.level + math.log(known(later).ratio))
     # The error of the link is that of the first point.
     assert chain.shift(0, 1).error == pytest.approx(math.sqrt(last.variance))
 
@@ -194,8 +191,7 @@ def test_an_update_says_why_it_is_no_link(
     result = run_tests(models, test_of("slow_400us.onnx"), *TIMED, HISTORY, UPDATE)
     (line,) = lines_in(models.path / "kept")
     assert (line.p50, line.recorded) == (None, True)
-    assert line.unlinked is not None
-    assert problem in line.unlinked
+    assert problem in known(line.unlinked)
     told = " ".join(line.strip() for line in result.outlines)
     assert "the history has no ratio of this model to the previous baseline" in told
     assert problem in told
@@ -208,8 +204,7 @@ def test_an_improved_model_that_is_recorded_is_linked_by_the_same_run(
     run_tests(models, test_of("fast_100us.onnx"), *TIMED, HISTORY, f"{UPDATE}=improved")
     (line,) = lines_in(models.path / "kept")
     assert (line.recorded, line.verdict) == (True, "improved")
-    assert line.p50 is not None
-    assert line.p50.ratio < 0.8
+    assert known(line.p50).ratio < 0.8
     assert line.baseline == recording.cases[0].model_sha256 != line.digest
 
 

@@ -28,6 +28,7 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from tests.support.doubted_twin import doubted
 from tests.support.installed import install
+from tests.support.known import known
 from tests.support.project import assert_ended, assert_says_no_internals, run_tests, write_table
 from tests.support.recordings import record_baseline
 from tests.support.small_models import ones, parse, save_beside
@@ -77,8 +78,7 @@ def names_of(metrics: Sequence[Mapping[str, Any]], verdict: str) -> set[str]:
 
 def without_times(recording: BaselineRecording) -> BaselineRecording:
     """As a checkout on another kind of machine has it."""
-    assert recording.machine is not None
-    return replace(recording, machine=replace(recording.machine, key="linux-other-2c"))
+    return replace(recording, machine=replace(known(recording.machine), key="linux-other-2c"))
 
 
 def of_older_engine(recording: BaselineRecording) -> BaselineRecording:

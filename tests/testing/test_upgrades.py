@@ -320,8 +320,7 @@ def test_a_baseline_that_knows_no_version_is_asked_for_it_in_vain(
     upgraded: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     (case,) = recording.cases
-    assert case.provenance is not None
-    unknown = replace(case, provenance=replace(case.provenance, packages={}))
+    unknown = replace(case, provenance=replace(known(case.provenance), packages={}))
     store_anew(replace(recording, cases=(unknown,)), upgraded.path / "baselines")
     result = checked(upgraded, test_of("slow_400us.onnx"), f"{REQUIREMENT}=recorded")
     assert_ended(result, "the baseline of b1-c1 does not say which version of *", failed=1)
@@ -333,9 +332,8 @@ def test_a_recorded_version_is_never_an_option_of_an_installer(
 ) -> None:
     """A baseline comes with the changes of strangers."""
     (case,) = recording.cases
-    assert case.provenance is not None
     version = "1 --index-url=https://elsewhere"
-    hostile = replace(case, provenance=replace(case.provenance, packages={"timed": version}))
+    hostile = replace(case, provenance=replace(known(case.provenance), packages={"timed": version}))
     store_anew(replace(recording, cases=(hostile,)), upgraded.path / "baselines")
     checked(upgraded, test_of("base.onnx"), JUDGE).assert_outcomes(failed=1)
     assert "cannot be read" in upgrade_of(upgraded)["failure"]

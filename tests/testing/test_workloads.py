@@ -228,10 +228,8 @@ def test_a_member_that_takes_a_tenth_longer_fails_the_case_and_is_its_reason(
     (case,) = compare(tmp_path, "net_largest110.onnx").cases
     assert case.verdict is Verdict.REGRESSED
     member, other = case.metric(f"{MEMBER}seq=32"), case.metric(f"{MEMBER}seq=16")
-    assert member is not None
-    assert other is not None
-    assert member.ratio == pytest.approx(1.1, abs=0.02)
-    assert other.verdict is Verdict.PASSED
+    assert known(member).ratio == pytest.approx(1.1, abs=0.02)
+    assert known(other).verdict is Verdict.PASSED
     assert case.reasons[0].startswith("seq=32: +")
     assert not known(case.metric("latency_p50")).gated
 
@@ -246,8 +244,7 @@ def paced(folder: Path, workload: Mapping[str, object]) -> Measurement:
         extensions=["tests.support.faulty_plugin"],
         max_seconds=1,
     ).cases
-    assert case.measured is not None
-    return case.measured
+    return known(case.measured)
 
 
 def test_inferences_that_have_time_are_not_late(
