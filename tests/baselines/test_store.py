@@ -14,15 +14,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from inline_snapshot import snapshot
+from msgspec import inspect
 from msgspec.structs import replace
 
 import pytest_modelperf
@@ -43,14 +45,11 @@ from pytest_modelperf.baselines.records import (
     MachineBaseline,
     ModelBaseline,
     OutputSketch,
-    Provenance,
     StoredCase,
-    StoredGeneration,
     StoredLatency,
     StoredPlan,
     StoredProcess,
     StoredStatic,
-    StoredTwin,
     UpdatePlan,
 )
 from pytest_modelperf.baselines.report import plan_table
@@ -59,11 +58,8 @@ from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, 
 from pytest_modelperf.files.documents import MAX_INTEGER, rounded
 from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path
 from pytest_modelperf.files.store import locked
-from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.profiler.counting.records import LayerType
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import ModelFacts, StoredInputs
+from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.report.model import Report, Rows
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
@@ -190,45 +186,59 @@ def test_a_key_of_a_machine_cannot_name_another_file(tmp_path: Path, key: str) -
 
 
 _COUNT = st.integers(0, MAX_INTEGER)
-_MAYBE = st.none() | _COUNT
 _TEXT = st.text(max_size=8)
-_DIGEST = st.text("0123456789abcdef", min_size=64, max_size=64)
 _DAY = st.dates()
 _KEY = st.from_regex(r"[a-z0-9_]{1,9}-[a-z0-9_]{1,9}", fullmatch=True)
 _FLOAT = st.floats(0, 2**62).map(rounded)
-_TEXTS = st.dictionaries(_TEXT, _TEXT, max_size=3)
-_COUNTS = st.dictionaries(_TEXT, _COUNT, max_size=3)
-_LAYER_TYPE = st.builds(
-    LayerType,
-    op_type=_TEXT,
-    domain=_TEXT,
-    count=_COUNT,
-    macs=_MAYBE,
-    elementwise_ops=_MAYBE,
-    backward_macs=_MAYBE,
-    params=_COUNT,
-    weight_bytes=_COUNT,
-    output_bytes=_MAYBE,
-    ns=st.none(),
-    share=st.none(),
-)
-_STATIC = st.builds(
-    StoredStatic,
-    macs=_COUNT,
-    elementwise_ops=_COUNT,
-    backward_macs=_COUNT,
-    params=_COUNT,
-    weight_bytes=_COUNT,
-    activation_bytes=_COUNT,
-    knows_activations=st.booleans(),
-    effective_macs=_MAYBE,
-    peak_activation_bytes=_MAYBE,
-    layer_types=st.lists(_LAYER_TYPE, max_size=3).map(
-        lambda kinds: {kind.qualified_op: kind for kind in kinds}
-    ),
-    uncounted_ops=_COUNTS,
-    notes=st.lists(_TEXT, max_size=2).map(tuple),
-    scalar_params=_MAYBE,
+_Given = Mapping[type, st.SearchStrategy[Any]]
+
+
+def _hex(size: int) -> st.SearchStrategy[str]:
+    return st.text("0123456789abcdef", min_size=size, max_size=size)
+
+
+def _records(kind: type[Any], given: _Given, **fields: st.SearchStrategy[Any]) -> Any:  # noqa: ANN401  # of any kind
+    """Records by the types of their fields; those of some kinds, and some fields, are given."""
+    found = {
+        each.name: _values(inspect.type_info(each.type), given)
+        for each in msgspec.structs.fields(kind)
+        if each.name not in fields and each.default is not msgspec.UNSET
+    }
+    return st.builds(kind, **found, **fields)
+
+
+def _values(info: inspect.Type, given: _Given) -> st.SearchStrategy[Any]:  # noqa: PLR0911  # one for each type
+    match info:
+        case inspect.UnionType():
+            return st.one_of(*(_values(each, given) for each in info.types))
+        case inspect.StructType():
+            return given[info.cls] if info.cls in given else _records(info.cls, given)
+        case inspect.DictType():
+            kinds = (_values(each, given) for each in (info.key_type, info.value_type))
+            return st.dictionaries(*kinds, min_size=info.min_length or 0, max_size=3)
+        case inspect.VarTupleType():
+            items = _values(info.item_type, given)
+            return st.lists(items, min_size=info.min_length or 0, max_size=2).map(tuple)
+        case inspect.IntType():
+            return st.integers(info.ge or 0, MAX_INTEGER)
+        case inspect.StrType() if info.pattern:
+            size = re.search(r"\{(\d+)\}", info.pattern)
+            return _hex(int(size[1])) if size else _KEY
+        case inspect.EnumType():
+            return st.sampled_from(list(info.cls))
+    return _OF_TYPES[type(info)]
+
+
+_OF_TYPES: Mapping[type, st.SearchStrategy[Any]] = {
+    inspect.StrType: _TEXT,
+    inspect.FloatType: _FLOAT,
+    inspect.BoolType: st.booleans(),
+    inspect.NoneType: st.none(),
+    inspect.DateType: _DAY,
+}
+_LAYER_TYPES = st.lists(_records(LayerType, {}, ns=st.none(), share=st.none()), max_size=3)
+_STATIC = _records(
+    StoredStatic, {}, layer_types=_LAYER_TYPES.map(lambda each: {k.qualified_op: k for k in each})
 )
 
 
@@ -260,33 +270,9 @@ _FIDELITY: st.SearchStrategy[Fidelity] = st.builds(
     has_same_plan=st.none() | st.booleans(),
 )
 _CASE = st.builds(
-    lambda batch_size, cores, suffix, **rest: StoredCase(
-        id=f"b{batch_size}-c{cores}{suffix}", batch_size=batch_size, cores=cores, **rest
-    ),
-    batch_size=st.integers(1, MAX_INTEGER),
-    cores=st.integers(1, MAX_INTEGER),
-    suffix=st.just("") | _TEXT.map("-{}".format),
-    dims=_COUNTS,
-    engine=st.none() | _TEXT,
-    model_sha256=st.none() | _DIGEST,
-    options=st.none() | _TEXTS,
-    inputs=st.builds(StoredInputs, specs=_TEXTS, sha256=st.none() | _DIGEST),
-    generation=st.none()
-    | st.builds(
-        StoredGeneration, phase=st.sampled_from(Phase), prompt=_COUNT, generate=_COUNT, state=_TEXTS
-    ),
-    static=_STATIC,
-    observed=st.none() | _STATIC,
-    fidelity=st.none() | _FIDELITY,
-    provenance=st.builds(Provenance, date=_DAY, packages=_TEXTS, machine=st.none() | _KEY),
-    plan=st.none()
-    | st.builds(
-        StoredPlan,
-        digest=st.text("0123456789abcdef", min_size=32, max_size=32),
-        kernels=_COUNT,
-        machine=_KEY,
-    ),
-    structure=st.text("0123456789abcdef", min_size=32, max_size=32),
+    lambda case, suffix: replace(case, id=f"b{case.batch_size}-c{case.cores}{suffix}"),
+    _records(StoredCase, {StoredStatic: _STATIC, Fidelity: _FIDELITY}),
+    st.just("") | _TEXT.map("-{}".format),
 )
 
 
@@ -300,27 +286,10 @@ def _has_one_structure(cases: tuple[StoredCase, ...]) -> bool:
     return len(of_models) == len({digest for digest, _ in of_models})
 
 
-_MODELS = st.builds(
+_MODELS = _records(
     ModelBaseline,
-    model=st.builds(
-        ModelFacts,
-        name=_TEXT,
-        path=st.none(),
-        sha256=st.none() | _DIGEST,
-        size_bytes=_MAYBE,
-        opsets=_COUNTS,
-        producer=_TEXT,
-        total_bytes=_MAYBE,
-    ),
+    {ModelFacts: _records(ModelFacts, {}, path=st.none(), function_file=st.none())},
     cases=st.lists(_CASE, min_size=1, max_size=2).map(_by_id).filter(_has_one_structure),
-    twin=st.none()
-    | st.builds(
-        StoredTwin,
-        sha256=_DIGEST,
-        size_bytes=_COUNT,
-        model_sha256=st.none() | _DIGEST,
-        left_out_bytes=_COUNT,
-    ),
 )
 _TIMES = st.lists(st.lists(_COUNT, min_size=1, max_size=3).map(tuple), min_size=1, max_size=2)
 
@@ -337,39 +306,23 @@ def _process(times: list[tuple[int, ...]], start: int, **rest: Any) -> StoredPro
 
 
 _PROCESS = st.builds(
-    _process, _TIMES, _COUNT, date=_DAY, peak_rss_bytes=_MAYBE, layer_type_ns=st.none() | _COUNTS
+    _process,
+    _TIMES,
+    _COUNT,
+    date=_DAY,
+    peak_rss_bytes=st.none() | _COUNT,
+    layer_type_ns=st.none() | st.dictionaries(_TEXT, _COUNT, max_size=3),
 )
-_MACHINES = st.builds(
+_LATENCY = _records(
+    StoredLatency,
+    {StoredProcess: _PROCESS},
+    processes=st.lists(_PROCESS, min_size=1, max_size=2).map(tuple),
+)
+_MACHINES = _records(
     MachineBaseline,
+    {},
     key=_KEY,
-    machine=st.builds(
-        MachineFacts,
-        cpu=st.none() | _TEXT,
-        instruction_sets=st.none() | st.lists(_TEXT, max_size=2).map(tuple),
-        usable_cores=_MAYBE,
-        quota_cores=st.none() | _FLOAT,
-        caches=_COUNTS,
-        turbo=st.none() | st.booleans(),
-        packages=_TEXTS,
-    ),
-    cases=st.dictionaries(
-        _TEXT,
-        st.builds(
-            StoredLatency,
-            engine=st.builds(
-                EngineFacts,
-                name=_TEXT,
-                version=st.none() | _TEXT,
-                python=st.none() | _TEXT,
-                options=_TEXTS,
-                providers=st.lists(_TEXT, max_size=2).map(tuple),
-            ),
-            model_sha256=st.none() | _DIGEST,
-            processes=st.lists(_PROCESS, min_size=1, max_size=2).map(tuple),
-        ),
-        min_size=1,
-        max_size=2,
-    ),
+    cases=st.dictionaries(_TEXT, _LATENCY, min_size=1, max_size=2),
 )
 
 
