@@ -98,10 +98,10 @@ def test_a_writer_killed_at_any_system_call_leaves_old_or_new_baselines(tmp_path
     """Those that read, and that the next one completes, with nothing left of the killed one."""
     told = spawn("-m", "tests.faults.system_calls", str(tmp_path))
     scenarios = [json.loads(line) for line in told.splitlines()]
-    assert len(scenarios) == 6
+    assert len(scenarios) == 2
     assert sum(scenario["kills"] for scenario in scenarios) >= 120
     assert all(scenario["states"] >= 8 for scenario in scenarios)
-    assert [scenario["problems"] for scenario in scenarios] == [[]] * 6
+    assert [scenario["problems"] for scenario in scenarios] == [[], []]
 
 
 @pytest.fixture

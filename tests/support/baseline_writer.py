@@ -1,16 +1,24 @@
-"""Baselines made by hand, plans to write them, and a process that writes them one by one.
+"""Baselines made by hand, and processes that write them: some are killed at it, some take turns.
 
-`python -m tests.support.baseline_writer FOLDER WORKER CASES` stores that many cases.
+`python -m tests.support.baseline_writer kill FOLDER` prints what became of every attempt, one
+line of JSON each; `... update FOLDER WORKER CASES` stores that many cases one by one.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import fcntl
 import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -46,6 +54,11 @@ MACHINE = MachineFacts(
     packages={"onnxruntime": "1.31.1"},
 )
 ENGINE = make_engine("onnxruntime", "1.31.1", {"threads": "1"}, ("CPUExecutionProvider",))
+# What changes a file or a folder, and what takes the lock.
+SYSTEM_CALLS = (
+    *("open", "write", "fsync", "close", "replace", "rename", "unlink", "mkdir", "rmdir"),
+    "flock",
+)
 
 
 def make_recording(
@@ -169,6 +182,86 @@ SCENARIOS = (
 )
 
 
+@dataclass
+class Executioner:
+    """Counts system calls, and kills its process at one of them: before it, or halfway."""
+
+    at: int
+    halfway: bool
+    made: list[str] = field(default_factory=list)
+
+    def install(self) -> None:
+        for name in SYSTEM_CALLS:
+            module: Any = fcntl if name == "flock" else os
+            watched = self._watch(name, getattr(module, name))
+            setattr(module, name, watched)
+            # Python 3.10 has a copy of these functions.
+            accessor = getattr(pathlib, "_NormalAccessor", None)
+            if hasattr(accessor, name):
+                setattr(accessor, name, staticmethod(watched))
+
+    def _watch(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # of any function
+            self.made.append(name)
+            if len(self.made) - 1 == self.at:
+                if self.halfway:
+                    handle, content = arguments
+                    call(handle, content[: len(content) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*arguments, **options)
+
+        return watched
+
+
+def kill_everywhere(folder: Path) -> None:
+    """Kill a writer at each system call of each scenario, and print what is left each time."""
+    for number, scenario in enumerate(SCENARIOS):
+        before = folder / f"{number}-before"
+        before.mkdir(parents=True)
+        if scenario.stored is not None:
+            BaselineStore(before).apply(plan_update(None, scenario.stored))
+        after = folder / f"{number}-after"
+        calls = _attempt(scenario, before, after, at=-1)
+        attempts = [(at, False) for at in range(len(calls))]
+        attempts += [(at, True) for at, call in enumerate(calls) if call == "write"]
+        for at, halfway in attempts:
+            root = folder / f"{number}-{at}-{halfway}"
+            reached = _attempt(scenario, before, root, at=at, halfway=halfway)
+            told = {
+                "scenario": scenario.name,
+                "call": f"{at} {calls[at]}{' halfway' if halfway else ''}",
+                "was_killed": reached == [],
+                "problem": problem_of(scenario, before, root, after),
+            }
+            sys.stdout.write(json.dumps(told) + "\n")
+            shutil.rmtree(root)
+
+
+def _attempt(
+    scenario: Scenario, before: Path, root: Path, *, at: int, halfway: bool = False
+) -> list[str]:
+    """The system calls that a process made which wrote the plan; none where it was killed."""
+    shutil.copytree(before, root)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        executioner = Executioner(at, halfway)
+        store = BaselineStore(root)
+        plan = scenario.plan(store.read(NAME))
+        write = os.write
+        executioner.install()
+        store.apply(plan)
+        write(writer, json.dumps(executioner.made).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        text = told.read()
+    os.waitpid(child, 0)
+    made: list[str] = json.loads(text or "[]")
+    return made
+
+
 def problem_of(scenario: Scenario, before: Path, root: Path, after: Path) -> str:
     """What is wrong with what a killed writer left: every file must be an old or a new one."""
     old, new, left = (BaselineStore(path).read(NAME) for path in (before, after, root))
@@ -207,5 +300,15 @@ def update_one_by_one(root: Path, worker: int, cases: int) -> None:
         store.apply(plan_update(store.read(NAME), recording))
 
 
+def main(mode: str, folder: str, *numbers: str) -> None:
+    if mode == "kill":
+        # The kernel keeps what a killed process wrote; only a power cut could lose it.
+        os.fsync = lambda fd: None  # noqa: ARG005  # its name is part of its type
+        kill_everywhere(Path(folder))
+    else:
+        worker, cases = map(int, numbers)
+        update_one_by_one(Path(folder), worker, cases)
+
+
 if __name__ == "__main__":
-    update_one_by_one(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(*sys.argv[1:])

@@ -192,12 +192,9 @@ def test_a_baseline_knows_the_phases_and_their_counts(decoder: pytest.Pytester) 
         ("prefill", 16, 8),
         ("step", 16, 8),
     ]
-    write_table(decoder, TABLE)
-    decoder.runpytest_inprocess(*STATIC, UPDATE).assert_outcomes(passed=2)
-    write_table(decoder, TABLE + "phase = 'prefill'\n")
-    decoder.runpytest_inprocess(*STATIC, "--modelperf-prune").assert_outcomes(passed=1)
-    cases = read_json(decoder.path / "baselines/decoder/model.json")["cases"]
-    assert list(cases) == ["b1-c1-prompt16-prefill"]
+
+
+def test_a_decoder_with_one_more_layer_fails_in_both_phases(decoder: pytest.Pytester) -> None:
     write_table(decoder, TABLE)
     decoder.runpytest_inprocess(*STATIC, UPDATE).assert_outcomes(passed=2)
     write_decoder(decoder.path / "decoder.onnx", DecoderShape(layers=3))
@@ -227,6 +224,15 @@ def test_a_prefill_into_another_static_cache_is_new(run: pytest.Pytester) -> Non
         "  generated tokens. Now: 16. *",
         failed=1,
     )
+
+
+def test_an_unused_phase_is_pruned(decoder: pytest.Pytester) -> None:
+    write_table(decoder, TABLE)
+    decoder.runpytest_inprocess(*STATIC, UPDATE).assert_outcomes(passed=2)
+    write_table(decoder, TABLE + "phase = 'prefill'\n")
+    decoder.runpytest_inprocess(*STATIC, "--modelperf-prune").assert_outcomes(passed=1)
+    cases = read_json(decoder.path / "baselines/decoder/model.json")["cases"]
+    assert list(cases) == ["b1-c1-prompt16-prefill"]
 
 
 @pytest.mark.slow

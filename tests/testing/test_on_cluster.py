@@ -118,8 +118,6 @@ def test_models_are_tests_and_keep_their_order(
     assert [case["verdict"] for case in cases] == ["new", "new", None, "new"]
     assert [case["model"]["path"] for case in cases] == [str(models.path / n) for n in names]
     assert [case["machine"] for case in cases if case["latency"]] == [describe_machine().key] * 3
-    result = run_on(processes, models, *TIMED, "-x", "crash.onnx", "base.onnx", "slow_400us.onnx")
-    assert_ended(result, "*stopping after 1 failures*", failed=1)
 
 
 def test_the_fixture_measures_on_the_cluster_too(
@@ -185,6 +183,11 @@ def test_each_case_has_a_trace_of_its_layers(
     run_on(processes, models, *TIMED, "--modelperf-trace=traces").assert_outcomes(passed=2)
     traces = sorted(models.path.glob("traces/*.json"))
     assert [json.loads(path.read_text())["traceEvents"] != [] for path in traces] == [True, True]
+
+
+def test_a_first_failure_ends_the_run(processes: ClusterProcesses, models: pytest.Pytester) -> None:
+    result = run_on(processes, models, *TIMED, "-x", "crash.onnx", "base.onnx", "slow_400us.onnx")
+    assert_ended(result, "*stopping after 1 failures*", failed=1)
 
 
 def test_an_interrupt_ends_the_run(processes: ClusterProcesses, models: pytest.Pytester) -> None:

@@ -98,7 +98,8 @@ def in_order(rows: Iterable[Data], read: Read, *, is_descending: bool) -> list[D
     """The rows sorted, what is equal in its old order and what is unknown last."""
 
     def key(row: Data) -> str | float:
-        value = known(read(row))
+        value = read(row)
+        assert value is not None
         if isinstance(value, str):
             return re.sub(r"\d+", lambda match: match[0].zfill(12), value.lower())
         return value
