@@ -19,6 +19,7 @@ from pytest_modelperf.profiler.machine.describe import find_versions
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.support.checkout import ROOT
 from tests.support.facts import make_provenance
+from tests.support.known import known
 from tests.support.light_models import LIGHT_MODELS, light_model
 
 STORE = BaselineStore(ROOT / "baselines")
@@ -50,8 +51,7 @@ def write(name: str) -> None:
 @pytest.mark.parametrize("name", LIGHT_MODELS)
 def test_counts_are_those_of_the_baseline(name: str) -> None:
     recording = current(name)
-    stored = STORE.read(recording.name)
-    assert stored is not None
+    stored = known(STORE.read(recording.name))
     if recording.model.sha256 != stored.model.model.sha256:
         pytest.skip("the installed onnx package ships another version of this model")
     assert plan_update(stored, recording).changes == ()
@@ -60,8 +60,7 @@ def test_counts_are_those_of_the_baseline(name: str) -> None:
 def test_every_committed_file_is_as_the_store_would_write_it() -> None:
     """Otherwise the next change of one case would show in the diff of all of them."""
     for name in STORE.names():
-        stored = STORE.read(name)
-        assert stored is not None
+        stored = known(STORE.read(name))
         path = STORE.root / name / "model.json"
         assert path.read_bytes() == write_model(stored.model), name
 

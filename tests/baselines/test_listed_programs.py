@@ -67,12 +67,10 @@ def test_a_changed_program_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     isolate_git(tmp_path, monkeypatch)
     repository = ProgramRepository(tmp_path / "repository")
     repository.record(STORED)
-    same = stored_program(STORED.seen, "a" * 40, "test_same.py::test_same")
-    repository.record(same)
+    repository.record(stored_program(STORED.seen, "a" * 40, "test_same.py::test_same"))
     repository.commit("first")
     repository.record(replace(STORED, commit="b" * 40, figures=ProgramFigures(p50_ms=20.5)))
-    new = stored_program(STORED.seen, "c" * 40, "test_new.py::test_new")
-    repository.record(new)
+    repository.record(stored_program(STORED.seen, "c" * 40, "test_new.py::test_new"))
     result = run("baselines", "--dir", str(repository.path / "baselines"), "--diff", "HEAD")
     assert result.exit_code == 0
     assert "2 of 3 baselines" in result.out
@@ -108,8 +106,7 @@ def test_a_line_has_what_a_program_reads_otherwise(
     repository.commit("first")
     repository.record(replace(STORED, seen=seen))
     result = run("baselines", "--dir", str(repository.path / "baselines"), "--diff", "HEAD")
-    line = result.out.splitlines()[-1]
-    assert line == f"changed {TEST}: {words}"
+    assert result.out.splitlines()[-1] == f"changed {TEST}: {words}"
 
 
 @needs_git

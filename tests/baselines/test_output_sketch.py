@@ -16,6 +16,7 @@ from pytest_modelperf.baselines.output_sketch import digest_inputs, least_differ
 from pytest_modelperf.baselines.records import TensorSketch
 from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.model_in_worker import Sent
+from tests.support.known import known
 
 SIZES = (1, 10, 150, 1_000, 30_000)
 # As of one output among few, and the roots of a group that a sum may be away.
@@ -56,16 +57,13 @@ def test_a_sketch_never_shows_more_than_the_largest_difference(
     }[kind]
     after = (before + change).astype(np.float32)
     largest = float(np.abs(after.astype(np.float64) - before).max())
-    shown = least(before, after)
-    assert shown is not None
-    assert shown <= largest * (1 + 1e-6) + 1e-7 * float(np.abs(before).max())
+    assert known(least(before, after)) <= largest * (1 + 1e-6) + 1e-7 * float(np.abs(before).max())
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_difference_of_most_elements_is_shown_nearly_whole(size: int) -> None:
     before = outputs(size)
-    shown = least(before, before + np.float32(0.01))
-    assert shown == pytest.approx(0.01, rel=0.01)
+    assert least(before, before + np.float32(0.01)) == pytest.approx(0.01, rel=0.01)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -73,9 +71,7 @@ def test_what_differs_in_a_tenth_of_the_elements_is_shown(size: int) -> None:
     """A sample of 96 misses it with a chance of 4 in 100,000."""
     before = outputs(size)
     after = before + np.float32(0.5) * (np.arange(size) % 10 == 0)
-    shown = least(before, after.astype(np.float32))
-    assert shown is not None
-    assert shown > 0.4
+    assert known(least(before, after.astype(np.float32))) > 0.4
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -85,18 +81,14 @@ def test_one_element_is_shown_by_the_share_that_its_group_allows(size: int, seed
     after[seed % size] += 100.0
     # Groups are of other sizes by chance, but hardly twice as large as on average.
     group = 1 if size <= 2 * NUMBERS else 2 * size / NUMBERS + 10
-    shown = least(before, after)
-    assert shown is not None
-    assert shown >= 0.99 * 100.0 / min(group, ROOTS * math.sqrt(group))
+    assert known(least(before, after)) >= 0.99 * 100.0 / min(group, ROOTS * math.sqrt(group))
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_rounding_stays_far_below_the_usual_limit(size: int) -> None:
     before = outputs(size)
     after = before * (1 + 1e-6 * outputs(size, 1))
-    shown = least(before, after.astype(np.float32))
-    assert shown is not None
-    assert shown < 1e-4 * float(np.abs(before).max())
+    assert known(least(before, after.astype(np.float32))) < 1e-4 * float(np.abs(before).max())
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])

@@ -28,6 +28,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from tests.support.baseline_writer import MACHINE, NAME, make_recording
+from tests.support.known import known
 from tests.support.repository import git, needs_git
 
 BOTH = ("b1-c1", "b8-c2")
@@ -57,9 +58,7 @@ def commit(root: Path) -> None:
 
 
 def read(folder: Path) -> Baseline:
-    stored = BaselineStore(folder).read(NAME)
-    assert stored is not None
-    return stored
+    return known(BaselineStore(folder).read(NAME))
 
 
 def lines(folder: Path, ref: str = "main") -> list[str]:
@@ -149,8 +148,7 @@ def test_a_case_that_was_not_recorded_of_the_new_model_is_named(folder: Path) ->
 
 
 def test_another_twin_of_the_same_model_is_told(folder: Path) -> None:
-    recording = make_recording(BOTH)
-    put(folder, replace(recording, twin=b"another"))
+    put(folder, replace(make_recording(BOTH), twin=b"another"))
     assert lines(folder) == snapshot(
         ["changed models--encoder: same model; twin changed although the model is the same"]
     )
@@ -212,8 +210,7 @@ def test_a_folder_that_is_gone_has_lost_all(folder: Path) -> None:
 
 
 def test_another_machine_and_engine_are_named(folder: Path) -> None:
-    recording = make_recording(("b1-c1",), key="linux-arm64-graviton3-4c")
-    put(folder, recording)
+    put(folder, make_recording(("b1-c1",), key="linux-arm64-graviton3-4c"))
     assert lines(folder) == snapshot(
         ["changed models--encoder: same model; measured on linux-arm64-graviton3-4c"]
     )
@@ -237,8 +234,7 @@ def test_another_machine_and_engine_are_named(folder: Path) -> None:
 
 def test_counts_that_changed_with_the_model_the_same_are_told_first(folder: Path) -> None:
     def changed(baseline: Baseline) -> Baseline:
-        static = baseline.model.cases[0].static
-        assert static is not None
+        static = known(baseline.model.cases[0].static)
         return with_case(baseline, static=replace(static, macs=1))
 
     assert line_of(folder, changed) == snapshot(
@@ -252,12 +248,10 @@ def test_counts_that_changed_with_the_model_the_same_are_told_first(folder: Path
 def test_another_version_may_count_differently(folder: Path) -> None:
     def changed(baseline: Baseline) -> Baseline:
         case = baseline.model.cases[0]
-        assert case.static is not None
-        assert case.provenance is not None
         return with_case(
             baseline,
-            static=replace(case.static, elementwise_ops=11),
-            provenance=replace(case.provenance, packages={"onnx": "1.24.0"}),
+            static=replace(known(case.static), elementwise_ops=11),
+            provenance=replace(known(case.provenance), packages={"onnx": "1.24.0"}),
         )
 
     assert line_of(folder, changed) == snapshot(
@@ -272,8 +266,7 @@ def test_another_version_may_count_differently(folder: Path) -> None:
 @pytest.mark.parametrize("dims", [{"seq": 64}, {"seq": 128}])
 def test_counts_at_other_sizes_are_no_contradiction(folder: Path, dims: dict[str, int]) -> None:
     before = read(folder)
-    static = before.model.cases[0].static
-    assert static is not None
+    static = known(before.model.cases[0].static)
     after = with_case(before, static=replace(static, macs=1), dims=dims)
     found = ReviewedBaseline(NAME, before, after).contradictions
     assert bool(found) == (dims == before.model.cases[0].dims)
@@ -281,8 +274,7 @@ def test_counts_at_other_sizes_are_no_contradiction(folder: Path, dims: dict[str
 
 def test_a_figure_that_an_older_version_left_out_is_no_contradiction(folder: Path) -> None:
     before = read(folder)
-    static = before.model.cases[0].static
-    assert static is not None
+    static = known(before.model.cases[0].static)
     after = with_case(before, static=replace(static, scalar_params=3))
     assert static.scalar_params is None
     assert ReviewedBaseline(NAME, before, after).contradictions == ()
@@ -303,8 +295,7 @@ def test_a_size_that_changed_with_the_digest_the_same_is_told(folder: Path) -> N
 
 def test_a_twin_that_is_no_longer_trusted_is_told(folder: Path) -> None:
     def changed(baseline: Baseline) -> Baseline:
-        fidelity = baseline.model.cases[0].fidelity
-        assert fidelity is not None
+        fidelity = known(baseline.model.cases[0].fidelity)
         unclear = replace(fidelity, interval=(0.9, 1.1), is_trusted=False, reason="unclear")
         return with_case(baseline, fidelity=unclear)
 

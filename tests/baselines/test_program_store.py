@@ -22,6 +22,7 @@ from pytest_modelperf.baselines.program_store import (
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.names import folder_name, is_safe_name
+from tests.support.known import known
 from tests.support.stored_programs import TEST, seen_model, seen_of, stored_program
 
 NAME = "tests--test_read.py++test_page"
@@ -31,9 +32,6 @@ SEEN = seen_of(
     models=(seen_model("rec.onnx", "~/.cache/rec.onnx", b"model"),),
 )
 PROGRAM = stored_program(SEEN, "0" * 40)
-
-
-# -- names
 
 
 @pytest.mark.parametrize(
@@ -91,9 +89,6 @@ def test_no_model_has_the_folder_of_a_test(file: str, test: str) -> None:
         assert name != model
 
 
-# -- reading and writing
-
-
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert write_program(tmp_path, NAME, PROGRAM)
     assert read_program(tmp_path, NAME) == PROGRAM
@@ -122,11 +117,8 @@ def test_a_changed_file_changes_one_line(tmp_path: Path) -> None:
 
 
 def test_figures_are_rounded(tmp_path: Path) -> None:
-    exact = replace(PROGRAM, figures=ProgramFigures(p50_ms=17.123456789))
-    write_program(tmp_path, NAME, exact)
-    found = read_program(tmp_path, NAME)
-    assert found is not None
-    assert found.figures.p50_ms == 17.1235
+    write_program(tmp_path, NAME, replace(PROGRAM, figures=ProgramFigures(p50_ms=17.123456789)))
+    assert known(read_program(tmp_path, NAME)).figures.p50_ms == 17.1235
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.facts import make_fidelity, make_provenance
+from tests.support.known import known
 from tests.support.project import write_dense
 from tests.support.small_models import ones, parse
 
@@ -70,9 +71,7 @@ def recorded(model: onnx.ModelProto) -> Baseline:
         twin=twin_bytes(twin),
         left_out_bytes=left_out_bytes(twin),
     )
-    stored = plan_update(None, recording).after
-    assert stored is not None
-    return stored
+    return known(plan_update(None, recording).after)
 
 
 def rebuilt(stored: Baseline, model: onnx.ModelProto | None = None) -> Path:
@@ -86,8 +85,7 @@ def rebuilt(stored: Baseline, model: onnx.ModelProto | None = None) -> Path:
 
 def with_twin_of(stored: Baseline, other: onnx.ModelProto, **mended: Any) -> Baseline:  # noqa: ANN401  # any field
     """The baseline with the twin of another model, and whatever else was mended to fit."""
-    assert stored.model.twin is not None
-    twin = replace(stored.model.twin, **mended)
+    twin = replace(known(stored.model.twin), **mended)
     made = twin_bytes(make_twin(open_model(other)))
     return replace(stored, twin=made, model=replace(stored.model, twin=twin))
 
@@ -165,8 +163,7 @@ def test_a_twin_is_not_held_against_cases_that_it_does_not_stand_for() -> None:
     stored = recorded(dense())
     first, *others = stored.model.cases
     assert first.static is not None
-    older = replace(first, model_sha256="b" * 64, static=replace(first.static, macs=1))
-    cases = (older, *others)
+    cases = (replace(first, model_sha256="b" * 64, static=replace(first.static, macs=1)), *others)
     rebuilt(replace(stored, model=replace(stored.model, cases=cases)))
 
 
@@ -186,8 +183,7 @@ def bound(model: onnx.ModelProto, *specs: str) -> Model:
 
 
 def opened(stored: Baseline) -> ModelFile:
-    assert stored.twin is not None
-    return open_model(stored.twin)
+    return open_model(known(stored.twin))
 
 
 def has_work(stored: Baseline, case: StoredCase, now: Model) -> bool:
@@ -254,13 +250,9 @@ def test_the_twin_of_a_model_is_made_once_and_goes_with_the_next_model(tmp_path:
         files.append(open_model(path))
     keeper = TwinKeeper()
     first = keeper.twin_of(files[0])
-    assert first.file is not None
-    assert first.file.path is not None
     assert keeper.twin_of(files[0]) is first
     second = keeper.twin_of(files[1])
     assert second is not first
-    assert not first.file.path.exists()
+    assert not known(known(first.file).path).exists()
     keeper.close()
-    assert second.file is not None
-    assert second.file.path is not None
-    assert not second.file.path.exists()
+    assert not known(known(second.file).path).exists()

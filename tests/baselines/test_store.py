@@ -14,15 +14,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from inline_snapshot import snapshot
+from msgspec import inspect
 from msgspec.structs import replace
 
 import pytest_modelperf
@@ -43,14 +45,11 @@ from pytest_modelperf.baselines.records import (
     MachineBaseline,
     ModelBaseline,
     OutputSketch,
-    Provenance,
     StoredCase,
-    StoredGeneration,
     StoredLatency,
     StoredPlan,
     StoredProcess,
     StoredStatic,
-    StoredTwin,
     UpdatePlan,
 )
 from pytest_modelperf.baselines.report import plan_table
@@ -59,11 +58,8 @@ from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, 
 from pytest_modelperf.files.documents import MAX_INTEGER, rounded
 from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path
 from pytest_modelperf.files.store import locked
-from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.profiler.counting.records import LayerType
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import ModelFacts, StoredInputs
+from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.report.model import Report, Rows
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
@@ -71,6 +67,7 @@ from tests.support.baseline_writer import DAY, MACHINE, NAME, make_case, make_re
 from tests.support.checkout import ROOT
 from tests.support.doubted_twin import SLOWER
 from tests.support.facts import make_provenance
+from tests.support.known import known
 from tests.support.profiles import make_measurement, make_round, measured_classifier
 
 # Enough for a hundred times the work: a child that takes longer hangs.
@@ -84,9 +81,7 @@ def store_recording(root: Path, recording: BaselineRecording | None = None) -> B
     store = BaselineStore(root)
     recording = recording or make_recording()
     store.apply(plan_update(store.read(recording.name), recording))
-    stored = store.read(recording.name)
-    assert stored is not None
-    return stored
+    return known(store.read(recording.name))
 
 
 def snapshot_files(root: Path) -> dict[str, tuple[bytes, int]]:
@@ -112,9 +107,6 @@ def spawn(*arguments: str) -> subprocess.Popen[str]:
 
 MODEL_BYTES = write_model(plan_update(None, make_recording()).after.model)  # type: ignore[union-attr]  # it stores something
 MACHINE_BYTES = write_machine(plan_update(None, make_recording()).after.machines[0])  # type: ignore[union-attr]  # it stores something
-
-
-# Names
 
 
 def test_the_name_of_a_folder_reads_like_the_path_of_the_model() -> None:
@@ -193,48 +185,60 @@ def test_a_key_of_a_machine_cannot_name_another_file(tmp_path: Path, key: str) -
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-# Content
-
 _COUNT = st.integers(0, MAX_INTEGER)
-_MAYBE = st.none() | _COUNT
 _TEXT = st.text(max_size=8)
-_DIGEST = st.text("0123456789abcdef", min_size=64, max_size=64)
 _DAY = st.dates()
 _KEY = st.from_regex(r"[a-z0-9_]{1,9}-[a-z0-9_]{1,9}", fullmatch=True)
 _FLOAT = st.floats(0, 2**62).map(rounded)
-_TEXTS = st.dictionaries(_TEXT, _TEXT, max_size=3)
-_COUNTS = st.dictionaries(_TEXT, _COUNT, max_size=3)
-_LAYER_TYPE = st.builds(
-    LayerType,
-    op_type=_TEXT,
-    domain=_TEXT,
-    count=_COUNT,
-    macs=_MAYBE,
-    elementwise_ops=_MAYBE,
-    backward_macs=_MAYBE,
-    params=_COUNT,
-    weight_bytes=_COUNT,
-    output_bytes=_MAYBE,
-    ns=st.none(),
-    share=st.none(),
-)
-_STATIC = st.builds(
-    StoredStatic,
-    macs=_COUNT,
-    elementwise_ops=_COUNT,
-    backward_macs=_COUNT,
-    params=_COUNT,
-    weight_bytes=_COUNT,
-    activation_bytes=_COUNT,
-    knows_activations=st.booleans(),
-    effective_macs=_MAYBE,
-    peak_activation_bytes=_MAYBE,
-    layer_types=st.lists(_LAYER_TYPE, max_size=3).map(
-        lambda kinds: {kind.qualified_op: kind for kind in kinds}
-    ),
-    uncounted_ops=_COUNTS,
-    notes=st.lists(_TEXT, max_size=2).map(tuple),
-    scalar_params=_MAYBE,
+_Given = Mapping[type, st.SearchStrategy[Any]]
+
+
+def _hex(size: int) -> st.SearchStrategy[str]:
+    return st.text("0123456789abcdef", min_size=size, max_size=size)
+
+
+def _records(kind: type[Any], given: _Given, **fields: st.SearchStrategy[Any]) -> Any:  # noqa: ANN401  # of any kind
+    """Records by the types of their fields; those of some kinds, and some fields, are given."""
+    found = {
+        each.name: _values(inspect.type_info(each.type), given)
+        for each in msgspec.structs.fields(kind)
+        if each.name not in fields and each.default is not msgspec.UNSET
+    }
+    return st.builds(kind, **found, **fields)
+
+
+def _values(info: inspect.Type, given: _Given) -> st.SearchStrategy[Any]:  # noqa: PLR0911  # one for each type
+    match info:
+        case inspect.UnionType():
+            return st.one_of(*(_values(each, given) for each in info.types))
+        case inspect.StructType():
+            return given[info.cls] if info.cls in given else _records(info.cls, given)
+        case inspect.DictType():
+            kinds = (_values(each, given) for each in (info.key_type, info.value_type))
+            return st.dictionaries(*kinds, min_size=info.min_length or 0, max_size=3)
+        case inspect.VarTupleType():
+            items = _values(info.item_type, given)
+            return st.lists(items, min_size=info.min_length or 0, max_size=2).map(tuple)
+        case inspect.IntType():
+            return st.integers(info.ge or 0, MAX_INTEGER)
+        case inspect.StrType() if info.pattern:
+            size = re.search(r"\{(\d+)\}", info.pattern)
+            return _hex(int(size[1])) if size else _KEY
+        case inspect.EnumType():
+            return st.sampled_from(list(info.cls))
+    return _OF_TYPES[type(info)]
+
+
+_OF_TYPES: Mapping[type, st.SearchStrategy[Any]] = {
+    inspect.StrType: _TEXT,
+    inspect.FloatType: _FLOAT,
+    inspect.BoolType: st.booleans(),
+    inspect.NoneType: st.none(),
+    inspect.DateType: _DAY,
+}
+_LAYER_TYPES = st.lists(_records(LayerType, {}, ns=st.none(), share=st.none()), max_size=3)
+_STATIC = _records(
+    StoredStatic, {}, layer_types=_LAYER_TYPES.map(lambda each: {k.qualified_op: k for k in each})
 )
 
 
@@ -266,33 +270,9 @@ _FIDELITY: st.SearchStrategy[Fidelity] = st.builds(
     has_same_plan=st.none() | st.booleans(),
 )
 _CASE = st.builds(
-    lambda batch_size, cores, suffix, **rest: StoredCase(
-        id=f"b{batch_size}-c{cores}{suffix}", batch_size=batch_size, cores=cores, **rest
-    ),
-    batch_size=st.integers(1, MAX_INTEGER),
-    cores=st.integers(1, MAX_INTEGER),
-    suffix=st.just("") | _TEXT.map("-{}".format),
-    dims=_COUNTS,
-    engine=st.none() | _TEXT,
-    model_sha256=st.none() | _DIGEST,
-    options=st.none() | _TEXTS,
-    inputs=st.builds(StoredInputs, specs=_TEXTS, sha256=st.none() | _DIGEST),
-    generation=st.none()
-    | st.builds(
-        StoredGeneration, phase=st.sampled_from(Phase), prompt=_COUNT, generate=_COUNT, state=_TEXTS
-    ),
-    static=_STATIC,
-    observed=st.none() | _STATIC,
-    fidelity=st.none() | _FIDELITY,
-    provenance=st.builds(Provenance, date=_DAY, packages=_TEXTS, machine=st.none() | _KEY),
-    plan=st.none()
-    | st.builds(
-        StoredPlan,
-        digest=st.text("0123456789abcdef", min_size=32, max_size=32),
-        kernels=_COUNT,
-        machine=_KEY,
-    ),
-    structure=st.text("0123456789abcdef", min_size=32, max_size=32),
+    lambda case, suffix: replace(case, id=f"b{case.batch_size}-c{case.cores}{suffix}"),
+    _records(StoredCase, {StoredStatic: _STATIC, Fidelity: _FIDELITY}),
+    st.just("") | _TEXT.map("-{}".format),
 )
 
 
@@ -306,27 +286,10 @@ def _has_one_structure(cases: tuple[StoredCase, ...]) -> bool:
     return len(of_models) == len({digest for digest, _ in of_models})
 
 
-_MODELS = st.builds(
+_MODELS = _records(
     ModelBaseline,
-    model=st.builds(
-        ModelFacts,
-        name=_TEXT,
-        path=st.none(),
-        sha256=st.none() | _DIGEST,
-        size_bytes=_MAYBE,
-        opsets=_COUNTS,
-        producer=_TEXT,
-        total_bytes=_MAYBE,
-    ),
+    {ModelFacts: _records(ModelFacts, {}, path=st.none(), function_file=st.none())},
     cases=st.lists(_CASE, min_size=1, max_size=2).map(_by_id).filter(_has_one_structure),
-    twin=st.none()
-    | st.builds(
-        StoredTwin,
-        sha256=_DIGEST,
-        size_bytes=_COUNT,
-        model_sha256=st.none() | _DIGEST,
-        left_out_bytes=_COUNT,
-    ),
 )
 _TIMES = st.lists(st.lists(_COUNT, min_size=1, max_size=3).map(tuple), min_size=1, max_size=2)
 
@@ -343,39 +306,23 @@ def _process(times: list[tuple[int, ...]], start: int, **rest: Any) -> StoredPro
 
 
 _PROCESS = st.builds(
-    _process, _TIMES, _COUNT, date=_DAY, peak_rss_bytes=_MAYBE, layer_type_ns=st.none() | _COUNTS
+    _process,
+    _TIMES,
+    _COUNT,
+    date=_DAY,
+    peak_rss_bytes=st.none() | _COUNT,
+    layer_type_ns=st.none() | st.dictionaries(_TEXT, _COUNT, max_size=3),
 )
-_MACHINES = st.builds(
+_LATENCY = _records(
+    StoredLatency,
+    {StoredProcess: _PROCESS},
+    processes=st.lists(_PROCESS, min_size=1, max_size=2).map(tuple),
+)
+_MACHINES = _records(
     MachineBaseline,
+    {},
     key=_KEY,
-    machine=st.builds(
-        MachineFacts,
-        cpu=st.none() | _TEXT,
-        instruction_sets=st.none() | st.lists(_TEXT, max_size=2).map(tuple),
-        usable_cores=_MAYBE,
-        quota_cores=st.none() | _FLOAT,
-        caches=_COUNTS,
-        turbo=st.none() | st.booleans(),
-        packages=_TEXTS,
-    ),
-    cases=st.dictionaries(
-        _TEXT,
-        st.builds(
-            StoredLatency,
-            engine=st.builds(
-                EngineFacts,
-                name=_TEXT,
-                version=st.none() | _TEXT,
-                python=st.none() | _TEXT,
-                options=_TEXTS,
-                providers=st.lists(_TEXT, max_size=2).map(tuple),
-            ),
-            model_sha256=st.none() | _DIGEST,
-            processes=st.lists(_PROCESS, min_size=1, max_size=2).map(tuple),
-        ),
-        min_size=1,
-        max_size=2,
-    ),
+    cases=st.dictionaries(_TEXT, _LATENCY, min_size=1, max_size=2),
 )
 
 
@@ -596,8 +543,7 @@ def test_samples_that_can_be_equal_by_chance_are_read(times_ns: list[list[int]])
 
 
 def test_a_diff_of_one_more_layer_touches_the_lines_that_tell_of_it() -> None:
-    before = plan_update(None, make_recording()).after
-    assert before is not None
+    before = known(plan_update(None, make_recording()).after)
     case = before.model.cases[0]
     assert case.static is not None
     kinds = dict(case.static.layer_types)
@@ -606,9 +552,6 @@ def test_a_diff_of_one_more_layer_touches_the_lines_that_tell_of_it() -> None:
     after = write_model(replace(before.model, cases=(changed,))).decode().splitlines()
     lines = zip(MODEL_BYTES.decode().splitlines(), after, strict=True)
     assert [new.split(":")[0].strip() for old, new in lines if old != new] == ['"Conv"', '"macs"']
-
-
-# Strict reading
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401  # JSON
@@ -794,16 +737,14 @@ def test_a_twin_with_an_open_interval_need_not_be_trusted(interval: list[float] 
 
 
 def test_a_structure_that_another_case_of_the_model_lacks_is_a_broken_baseline() -> None:
-    stored = plan_update(None, make_recording(("b1-c1", "b8-c2"))).after
-    assert stored is not None
+    stored = known(plan_update(None, make_recording(("b1-c1", "b8-c2"))).after)
     first, second = stored.model.cases
     cases = replace(first, structure="0" * 32), replace(second, structure="1" * 32)
     with pytest.raises(BaselineError) as raised:
         read_model(write_model(replace(stored.model, cases=cases)), _MODEL)
     place = f'{_MODEL}, cases["b8-c2"].structure'
     assert str(raised.value).startswith(f'{place}: it is not that of cases["b1-c1"], which is ')
-    other_model = replace(cases[1], model_sha256="e" * 64)
-    apart = replace(stored.model, cases=(cases[0], other_model))
+    apart = replace(stored.model, cases=(cases[0], replace(cases[1], model_sha256="e" * 64)))
     assert read_model(write_model(apart), _MODEL) == apart
 
 
@@ -826,9 +767,6 @@ def test_a_file_without_a_case_is_refused(data: bytes, read: Callable[..., objec
         read(_with(data, ("cases",), {}), path)
 
 
-# Finding and reading
-
-
 def test_what_is_not_there_is_no_baseline_and_no_error(tmp_path: Path) -> None:
     store = BaselineStore(tmp_path / "missing")
     assert store.names() == ()
@@ -844,8 +782,7 @@ def test_the_machines_that_are_asked_for_are_read_and_no_others(tmp_path: Path) 
     assert [machine.key for machine in stored.machines] == ["linux-arm64-4c", MACHINE.key]
     (tmp_path / NAME / "linux-arm64-4c.json").write_text("broken")
     store = BaselineStore(tmp_path)
-    mine = store.read(NAME, [MACHINE.key, "unheard-of"])
-    assert mine is not None
+    mine = known(store.read(NAME, [MACHINE.key, "unheard-of"]))
     assert [machine.key for machine in mine.machines] == [MACHINE.key]
     with pytest.raises(BaselineError, match=r"linux-arm64-4c\.json, line 1"):
         store.read(NAME)
@@ -932,9 +869,6 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         BaselineStore(tmp_path).read(NAME)
 
 
-# Planning
-
-
 def test_a_run_of_one_case_leaves_the_others_byte_for_byte(tmp_path: Path) -> None:
     def lines_of(case_id: str) -> list[str]:
         texts = [path.read_text() for path in sorted((tmp_path / NAME).glob("*.json"))]
@@ -982,9 +916,7 @@ def test_another_version_of_the_engine_is_other_content(tmp_path: Path) -> None:
     assert [(change.name, change.before, change.after) for change in plan.changes] == [
         ("engine version", "1.31.1", "1.32.0")
     ]
-    stored = store.read(NAME)
-    assert stored is not None
-    (case,) = stored.model.cases
+    (case,) = known(store.read(NAME)).model.cases
     assert case.provenance.packages == {"onnxruntime": "1.32.0", "onnx": "1.32.0"}
 
 
@@ -1010,8 +942,7 @@ _RECORDINGS = st.builds(
 def test_a_plan_lists_every_case_that_it_changes_and_only_those(
     first: BaselineRecording, second: BaselineRecording
 ) -> None:
-    stored = plan_update(None, first).after
-    assert stored is not None
+    stored = known(plan_update(None, first).after)
     plan = plan_update(stored, second)
     assert plan.after is not None
     assert bool(plan.changes) == (not plan.is_empty)
@@ -1035,8 +966,7 @@ def _case_on(baseline: Baseline, key: str, case_id: str) -> StoredLatency | None
 @given(_CASE, _CASE)
 def test_no_difference_of_two_cases_goes_without_a_row(one: StoredCase, two: StoredCase) -> None:
     same_id = replace(two, id=one.id, batch_size=one.batch_size, cores=one.cores)
-    stored = plan_update(None, replace(make_recording(), cases=(one,), machine=None)).after
-    assert stored is not None
+    stored = known(plan_update(None, replace(make_recording(), cases=(one,), machine=None)).after)
     plan = plan_update(stored, replace(make_recording(), cases=(same_id,), machine=None))
     differs = plan.after is not None and plan.after.model.cases != stored.model.cases
     assert differs == any(change.case for change in plan.changes)
@@ -1067,15 +997,13 @@ def test_without_a_new_twin_the_old_one_stays_while_it_stands_for_a_case(tmp_pat
 def test_counts_alone_keep_what_ran_of_the_very_same_case_only(tmp_path: Path) -> None:
     recording = make_recording()
     (case,) = recording.cases
-    sketch = OutputSketch(inputs="0" * 32, weights="1" * 32, tensors={})
-    ran = replace(case, outputs=sketch)
+    ran = replace(case, outputs=OutputSketch(inputs="0" * 32, weights="1" * 32, tensors={}))
     stored = store_recording(tmp_path, replace(recording, cases=(ran,)))
     counted = replace(case, engine=None, fidelity=None)
     again = replace(recording, cases=(counted,), twin=None, machine=None)
     assert plan_update(stored, again).is_empty
     longer = replace(counted, dims={"seq": 128})
-    after = plan_update(stored, replace(again, cases=(longer,))).after
-    assert after is not None
+    after = known(plan_update(stored, replace(again, cases=(longer,))).after)
     assert after.model.cases == (longer,)
 
 
@@ -1085,8 +1013,7 @@ def test_a_twin_that_is_not_trusted_says_why() -> None:
     doubted = replace(case, fidelity=SLOWER)
     recording = make_recording()
     cases = (replace(doubted, model_sha256=recording.model.sha256),)
-    stored = plan_update(None, replace(recording, cases=cases)).after
-    assert stored is not None
+    stored = known(plan_update(None, replace(recording, cases=cases)).after)
     assert stored.model.twin_refusal("b1-c1") == SLOWER.reason
 
 
@@ -1095,8 +1022,7 @@ def test_removing_is_explicit_and_takes_a_case_from_every_machine(tmp_path: Path
     store_recording(tmp_path, make_recording(("b1-c1", "b8-c2")))
     stored = store_recording(tmp_path, make_recording(("b8-c2",), key="linux-arm64-4c"))
     store.apply(plan_removal(stored, ["b8-c2"]))
-    left = store.read(NAME)
-    assert left is not None
+    left = known(store.read(NAME))
     assert [case.id for case in left.model.cases] == ["b1-c1"]
     assert [machine.key for machine in left.machines] == [MACHINE.key]
     store.apply(plan_removal(left))
@@ -1106,8 +1032,7 @@ def test_removing_is_explicit_and_takes_a_case_from_every_machine(tmp_path: Path
 
 def test_the_table_of_a_plan_shows_each_figure_before_and_after() -> None:
     stored = plan_update(None, make_recording(("b1-c1", "b8-c2"))).after
-    plan = plan_update(stored, make_recording(("b1-c1", "b1-c2"), version=2))
-    table = plan_table(plan)
+    table = plan_table(plan_update(stored, make_recording(("b1-c1", "b1-c2"), version=2)))
     lines = [[column.title for column in table.columns], *table.rows]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     text = [" | ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
@@ -1130,8 +1055,7 @@ b8-c2: not measured now, and recorded with another model than the new twin, whic
 
 def test_another_plan_of_the_engine_is_a_change() -> None:
     """A model whose plan is the recorded one passes without a duet, so a review has to see it."""
-    before = plan_update(None, make_recording()).after
-    assert before is not None
+    before = known(plan_update(None, make_recording()).after)
     (case,) = before.model.cases
     now = replace(case, plan=StoredPlan(digest="0123456789abcdef", kernels=9, machine=MACHINE.key))
     after = replace(before, model=replace(before.model, cases=(now,)))
@@ -1151,34 +1075,28 @@ def test_no_name_in_a_plan_can_steer_a_terminal() -> None:
     assert " \\x1b[31mengine\\nx" in text
 
 
-# Recording
-
-
 def test_a_profile_is_stored_without_paths_and_its_samples_in_order() -> None:
     profile = measured_classifier()
     case = profile.cases[0]
     stored = store_case(case, profile.model, make_provenance(date=DAY), "0" * 32)
     latency = store_latency([case], profile.model, DAY)
-    assert case.measured is not None
     assert stored.static is not None
     assert stored.static.macs == case.static.macs
     assert dict(stored.static.layer_types).keys() == case.static.layer_types.keys()
     assert stored.static.flops == case.static.flops
     assert stored.static.coverage == case.static.coverage
     assert stored.engine == "onnxruntime"
-    assert [p.times_ns[0] for p in latency.processes] == [case.measured.rounds[0].times_ns]
+    assert [p.times_ns[0] for p in latency.processes] == [known(case.measured).rounds[0].times_ns]
     p50 = case.latency.percentile(50.0).value_ns
     assert latency.percentile_ns(50.0) == pytest.approx(p50)
-    assert latency.processes[0].layer_type_ns is not None
-    assert sum(latency.processes[0].layer_type_ns.values()) == pytest.approx(p50, rel=1e-6)
+    assert sum(known(latency.processes[0].layer_type_ns).values()) == pytest.approx(p50, rel=1e-6)
     recording = BaselineRecording(
         name="m",
         model=replace(profile.model, path="/home/me/m.onnx"),
         cases=(stored,),
         machine=MachineBaseline(key=MACHINE.key, machine=MACHINE, cases={stored.id: latency}),
     )
-    after = plan_update(None, recording).after
-    assert after is not None
+    after = known(plan_update(None, recording).after)
     assert b"/home/me" not in write_model(after.model) + write_machine(after.machines[0])
 
 
@@ -1214,8 +1132,7 @@ def test_the_samples_of_a_long_measurement_take_less_than_50_kb_a_case() -> None
     runs = []
     for _ in range(5):
         rounds = [make_round(rng.integers(10**9, 9 * 10**9, 400).tolist()) for _ in range(35)]
-        measured = make_measurement(rounds=rounds)
-        runs.append(replace(profile.cases[0], measured=measured))
+        runs.append(replace(profile.cases[0], measured=make_measurement(rounds=rounds)))
     latency = store_latency(runs, profile.model, DAY)
     stored = MachineBaseline(key=MACHINE.key, machine=MACHINE, cases={"b1-c1": latency})
     assert 20_000 < len(write_machine(stored)) < 50_000
@@ -1234,9 +1151,6 @@ def test_rounds_of_unequal_length_keep_the_percentiles_of_all_their_samples(long
     assert sum(map(len, process.times_ns)) <= 3_300
     for percent in (50, 95):
         assert process.percentile_ns(percent) == pytest.approx(np.percentile(every, percent), 0.01)
-
-
-# Writing
 
 
 @pytest.mark.slow
@@ -1274,8 +1188,7 @@ def test_writers_of_different_cases_lose_nothing_of_each_other(tmp_path: Path) -
     children = [spawn("update", str(tmp_path), str(worker), "8") for worker in range(1, 5)]
     assert [child.communicate(timeout=_SECONDS)[0] for child in children] == [""] * 4
     assert [child.returncode for child in children] == [0] * 4
-    stored = BaselineStore(tmp_path).read(NAME)
-    assert stored is not None
+    stored = known(BaselineStore(tmp_path).read(NAME))
     ids = {f"b{batch_size}-c{cores}" for batch_size in range(1, 9) for cores in range(1, 5)}
     assert {case.id for case in stored.model.cases} == ids
     assert stored.machines[0].cases.keys() == ids
@@ -1286,11 +1199,8 @@ def test_what_another_wrote_since_the_plan_was_made_is_kept(tmp_path: Path) -> N
     store = BaselineStore(tmp_path)
     plan = plan_update(None, make_recording(("b1-c1",)))
     store_recording(tmp_path, make_recording(("b8-c2",)))
-    done = store.apply(plan)
-    assert {change.case for change in done.changes} == {"b1-c1"}
-    stored = store.read(NAME)
-    assert stored is not None
-    assert [case.id for case in stored.model.cases] == ["b1-c1", "b8-c2"]
+    assert {change.case for change in store.apply(plan).changes} == {"b1-c1"}
+    assert [case.id for case in known(store.read(NAME)).model.cases] == ["b1-c1", "b8-c2"]
 
 
 class Refusing:
@@ -1340,8 +1250,7 @@ def test_whichever_call_fails_it_is_told_and_nothing_is_left_half_written(
                 break
         assert not list(root.rglob("*.tmp"))
         assert not list(root.rglob("twin.next.onnx"))
-        left = BaselineStore(root).read(NAME)
-        assert left is not None
+        left = known(BaselineStore(root).read(NAME))
         assert plan.after is not None
         assert (left.model, left.twin) in (
             (before.model, before.twin),
@@ -1409,8 +1318,7 @@ def test_nothing_is_written_over_a_broken_file(tmp_path: Path) -> None:
 def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
     """A figure beyond the bounds would make every later run fail."""
     recording = make_recording()
-    static = recording.cases[0].static
-    assert static is not None
+    static = known(recording.cases[0].static)
     endless = replace(recording.cases[0], static=replace(static, macs=2**63))
     with pytest.raises(BaselineError, match=r"static\.macs"):
         store_recording(tmp_path, replace(recording, cases=(endless,)))

@@ -65,9 +65,6 @@ def profiled(*arguments: str) -> dict[str, Any]:
 LINEAR_64 = ("linear.onnx", "--dim", "seq=64")
 
 
-# -- what is printed
-
-
 def test_the_text_is_a_summary_a_table_of_types_and_one_of_layers() -> None:
     result = run("profile", *LINEAR_64, "--static", "--batch", "2")
     assert (result.exit_code, result.err) == (0, "")
@@ -280,9 +277,6 @@ def test_layers_are_sorted_by_macs_unless_all_are_shown() -> None:
     assert "by layer, sorted by macs" not in whole
 
 
-# -- which cases
-
-
 def ids(*arguments: str) -> list[str]:
     return [case["id"] for case in profiled(*arguments)["cases"]]
 
@@ -332,8 +326,7 @@ def test_sparsity_is_read_only_when_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("option", ["--columns", "--sort"])
 def test_a_column_of_sparsity_is_reason_enough_to_read_the_weights(option: str) -> None:
-    result = run("profile", *LINEAR_64, "--static", option, "sparsity")
-    assert "effective MACs" in result.out
+    assert "effective MACs" in run("profile", *LINEAR_64, "--static", option, "sparsity").out
 
 
 PLUGIN = """
@@ -356,13 +349,9 @@ def test_a_plugin_counts_an_operator_of_its_own() -> None:
     assert json.loads(result.out)["cases"][0]["static"]["elementwise_ops"] == 1234
 
 
-# -- terminals and pipes
-
-
 def on_a_terminal(*arguments: str, env: dict[str, str] | None = None) -> str:
     """What the command prints to a terminal of 80 columns."""
-    pty = pytest.importorskip("pty")
-    ours, theirs = pty.openpty()
+    ours, theirs = pytest.importorskip("pty").openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "pytest_modelperf", *arguments],
         stdout=theirs,
@@ -449,8 +438,7 @@ def test_names_are_printed_in_the_encoding_of_the_stream() -> None:
 
 
 def test_the_module_is_the_command() -> None:
-    result = spawn("--version")
-    assert result == (0, f"modelperf, version {pytest_modelperf.__version__}\n", "")
+    assert spawn("--version") == (0, f"modelperf, version {pytest_modelperf.__version__}\n", "")
 
 
 COMMANDS = (
@@ -464,8 +452,7 @@ def test_help_shows_examples_as_lines_that_can_be_copied_and_no_page_that_is_not
     command: str,
 ) -> None:
     result = run(command, "--help")
-    examples = [x for x in result.out.splitlines() if x.startswith(f"  modelperf {command} ")]
-    assert len(examples) >= 1
+    assert len([x for x in result.out.splitlines() if x.startswith(f"  modelperf {command} ")]) >= 1
     assert "\b" not in result.out
     assert r"\b" not in result.out
     assert ".md" not in result.out
@@ -475,8 +462,7 @@ def test_help_shows_examples_as_lines_that_can_be_copied_and_no_page_that_is_not
 def test_help_groups_options_under_headings(command: str) -> None:
     text = run(command, "--help").out
     headings = ["Options:", "Sizes and inputs:", "Engine and machine:", "Measuring:", "Output:"]
-    found = [line for line in text.splitlines() if line in headings]
-    assert found == headings
+    assert [line for line in text.splitlines() if line in headings] == headings
     options = {"--batch": 1, "--engine": 2, "--max-seconds": 3, "--json": 4, "--help": 0}
     parts = re.split(r"^(?:Options|Sizes and inputs|Engine and machine|Measuring|Output):$", text,
                      flags=re.MULTILINE)  # fmt: skip
@@ -569,9 +555,6 @@ def test_a_static_profile_loads_nothing_that_only_other_uses_need() -> None:
     )  # fmt: skip
     assert "relu" in done.stdout
     assert done.stderr.strip() == "[]"
-
-
-# -- bad input
 
 
 @pytest.fixture(scope="module")
@@ -741,17 +724,13 @@ def test_a_plugin_that_fails_is_named(
     assert name in result.err
 
 
-# -- names that a terminal could obey
-
-
 @pytest.fixture(scope="module")
 def evil() -> str:
     model = parse("g (float[N,3] x) => (float[N,5] y) { [n] y = MatMul(x, w) }")
     model.graph.node[0].name = EVIL
     model.graph.node[0].input[0] = model.graph.input[0].name = f"x{EVIL}"
     model.graph.node[0].input[1] = f"w{EVIL}"
-    weight = onnx.numpy_helper.from_array(ones(3, 5), f"w{EVIL}")
-    model.graph.initializer.append(weight)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(ones(3, 5), f"w{EVIL}"))
     model.graph.node[0].output[0] = model.graph.output[0].name = f"y{EVIL}"
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = f"d{EVIL}"
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = f"e{EVIL}"
@@ -811,13 +790,9 @@ def test_the_name_of_a_file_is_escaped() -> None:
     assert is_safe(result.err)
 
 
-# -- compare
-
-
 @pytest.fixture(scope="module")
 def wider() -> str:
-    text = LINEAR.replace("5", "6")
-    save("wider.onnx", parse(text, weights={"w": ones(3, 6)}))
+    save("wider.onnx", parse(LINEAR.replace("5", "6"), weights={"w": ones(3, 6)}))
     return "wider.onnx"
 
 
@@ -887,12 +862,8 @@ def test_compare_writes_json_beside_its_text(wider: str, tmp_path: Path) -> None
     assert json.loads(target.read_text())["verdict"] == "regressed"
 
 
-# -- shapes
-
-
 def test_shapes_writes_a_model_in_which_every_tensor_has_its_shape(tmp_path: Path) -> None:
-    model = parse("g (float[N,3] x) => (y) { h = Relu(x) y = Exp(h) }")
-    save("chain.onnx", model)
+    save("chain.onnx", parse("g (float[N,3] x) => (y) { h = Relu(x) y = Exp(h) }"))
     target = tmp_path / "shaped.onnx"
     result = run("shapes", "chain.onnx", "-o", str(target), "--batch", "8")
     assert result == (0, f"{target}: 3 of 3 tensors have a shape\n", "")
@@ -943,8 +914,7 @@ def test_shapes_on_standard_output_names_what_it_wrote() -> None:
 def test_shapes_names_the_tensors_that_have_none() -> None:
     save("found.onnx", parse("g (float[2, 3] x) => (y) { i = NonZero(x) y = Transpose(i) }"))
     result = run("shapes", "found.onnx", "-o", "shaped.onnx")
-    told = "shaped.onnx: 1 of 3 tensors have a shape\nwithout one: i, y\n"
-    assert result == (0, told, "")
+    assert result == (0, "shaped.onnx: 1 of 3 tensors have a shape\nwithout one: i, y\n", "")
 
 
 def test_shapes_keeps_the_weights_and_makes_hidden_tensors_outputs(tmp_path: Path) -> None:

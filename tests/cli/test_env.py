@@ -66,8 +66,7 @@ def test_the_list_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, width: str)
 
 
 def test_a_folder_that_is_none_is_listed_with_what_removes_it() -> None:
-    made = make("engine==1.0")
-    (made / NOTE).write_text("{")
+    (make("engine==1.0") / NOTE).write_text("{")
     out = run("env").out
     assert "environment.json, line 1" in " ".join(out.split())
     assert "modelperf env --prune all" in " ".join(out.split())
@@ -78,16 +77,14 @@ def test_old_environments_are_removed_and_young_ones_stay() -> None:
     out = run("env", "--prune", "1d").out
     assert out.startswith("removed 1 environment, 1.0")
     assert out.endswith(f"no environment is kept in {environments_folder()}\n")
-    made = make("engine==1.0")
-    os.utime(made / NOTE)
+    os.utime(make("engine==1.0") / NOTE)
     out = run("env", "--prune", "12h").out
     assert out.startswith(f"nothing to remove in {environments_folder()}\n1 environment, ")
 
 
 def test_the_json_has_what_was_removed() -> None:
     make("engine==1.0")
-    result = run("env", "--prune", "all", "--json", "-")
-    document = json.loads(result.out)
+    document = json.loads(run("env", "--prune", "all", "--json", "-").out)
     assert document["environments"] == []
     assert [each["requirements"] for each in document["removed"]] == [["engine==1.0"]]
 

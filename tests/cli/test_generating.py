@@ -34,8 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("models")
     onnx.save(make_decoder(), path / "decoder.onnx")
     onnx.save(make_decoder(DecoderShape(layers=3)), path / "deeper.onnx")
-    axes = {"axes": np.array([1], np.int64)}
-    onnx.save(parse(RECURRENT, weights=axes), path / "recurrent.onnx")
+    onnx.save(parse(RECURRENT, weights={"axes": np.array([1], np.int64)}), path / "recurrent.onnx")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
         yield path

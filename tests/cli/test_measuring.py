@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.output import ProgressLine
 from pytest_modelperf.profiler.measurements import Progress
 from tests.support.command import environment, refusal, run, spawn
+from tests.support.known import known
 from tests.support.processes import ends, wait_until
 from tests.support.small_models import parse
 
@@ -319,8 +320,7 @@ def test_progress_is_shown_on_a_terminal_and_leaves_no_trace() -> None:
                 shown += piece
         except OSError:
             pass  # Linux ends a terminal that nobody holds so.
-        assert process.stdout is not None
-        out = process.stdout.read()
+        out = known(process.stdout).read()
     os.close(ours)
     lines = [line for line in re.split(rb"\r\x1b\[K", shown) if line]
     assert any(line.startswith(b"[1/1] b1-c1") and b"round 1" in line for line in lines)

@@ -61,8 +61,7 @@ class _Ran(NamedTuple):
 
 
 def _run(folder: Path) -> _Ran:
-    plan = json.loads((folder / "run.json").read_text())
-    (model,) = plan["models"]
+    (model,) = json.loads((folder / "run.json").read_text())["models"]
     draw_weights(folder, model)
     session = ort.InferenceSession(str(folder / model["file"]))
     feeds = {note["name"]: draw_input(note) for note in model["inputs"]}

@@ -76,9 +76,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSweeping:
     return fake
 
 
-# -- what is asked for
-
-
 def test_the_model_alone_is_measured_as_it_is(asked: FakeSweeping) -> None:
     assert asked.run("sweep", "model.onnx").exit_code == 0
     (source,) = asked.request.sides
@@ -188,9 +185,6 @@ def test_the_page_has_the_figures_of_the_code(asked: FakeSweeping) -> None:
     assert policy.min_samples == needed_samples(95)
 
 
-# -- what cannot be meant
-
-
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "20ms", "", "1e999", "1e-999", "1_0"])
 def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: str) -> None:
     done = asked.run("sweep", "model.onnx", "--latency-threshold", text)
@@ -231,9 +225,6 @@ def test_what_cannot_be_meant_ends_before_anything_is_measured(
     assert asked.seen == []
 
 
-# -- what is written
-
-
 def test_json_and_csv_go_to_files_beside_the_text(asked: FakeSweeping) -> None:
     done = asked.run("sweep", "model.onnx", "--json", "s.json", "--csv", "s.csv")
     assert (done.exit_code, done.err) == (0, "")
@@ -265,9 +256,6 @@ def test_without_the_packages_of_the_page_nothing_is_measured(
     assert done.err.startswith("Error: --html needs ")
     assert asked.seen == []
     assert not Path("sweep.html").exists()
-
-
-# -- how it ends
 
 
 @pytest.mark.parametrize(

@@ -312,8 +312,7 @@ def test_a_page_has_the_totals_and_the_timeline(profile: Path, tmp_path: Path) -
     assert "by operator" in html
     # A timeline is drawn without the library of charts.
     assert 'id="plotly"' not in html
-    alone = run("trace", str(profile), "--html", "-")
-    assert alone.out == html
+    assert run("trace", str(profile), "--html", "-").out == html
 
 
 def test_the_page_of_a_trace_needs_no_library_of_charts(

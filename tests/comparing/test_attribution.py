@@ -35,6 +35,7 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.robust import CalmTime
 from tests.support.facts import make_engine
+from tests.support.known import known
 from tests.support.profiles import make_measurement
 from tests.support.small_models import parse
 
@@ -66,9 +67,6 @@ def layers(text: str) -> list[StaticLayer]:
 
 def names(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> set[tuple[str, str]]:
     return {(old[i].name, new[j].name) for i, j in match_layers(old, new).items()}
-
-
-# -- which layer is which
 
 
 def test_a_node_that_is_put_in_does_not_shift_who_is_who() -> None:
@@ -107,8 +105,7 @@ def test_a_layer_is_paired_with_its_quantized_form(old: StaticLayer, new: Static
 def test_a_name_that_two_begin_with_tells_no_quantized_form() -> None:
     old = [layer("a", weight="w")]
     quantized = (layer(f"x{k}", "ConvInteger", weight=f"w_{k}") for k in range(2))
-    new = [replace(each, macs=7) for each in quantized]
-    assert match_layers(old, new) == {}
+    assert match_layers(old, [replace(each, macs=7) for each in quantized]) == {}
 
 
 def test_products_that_a_quantizer_put_in_another_order_keep_their_numbered_names() -> None:
@@ -227,9 +224,6 @@ def test_the_path_rises_and_none_gains_more(gains: list[list[int]]) -> None:
     path = layer_pairs._best_path(np.array(gains, np.float64))
     assert all(a < c and b < d for (a, b), (c, d) in pairwise(path))
     assert sum(gains[row][column] for row, column in path) == _slow_best(gains)
-
-
-# -- what each takes more
 
 
 @dataclass(frozen=True)
@@ -367,16 +361,14 @@ def test_the_difference_to_explain_is_the_one_that_a_duet_judged() -> None:
 
 def test_layers_without_times_have_none_at_any_sum() -> None:
     timed = profile(Ran("a", ms=4.0))
-    assert timed.measured is not None
-    untimed = replace(timed, measured=replace(timed.measured, layer_times=None))
+    untimed = replace(timed, measured=replace(known(timed.measured), layer_times=None))
     assert summing_to(untimed, 1e6) is untimed
 
 
 @pytest.mark.parametrize(("ratio", "is_real"), [((0.99, 1.2), False), ((1.01, 1.2), True)])
 def test_within_the_noise_no_row_has_a_share(ratio: tuple[float, float], is_real: bool) -> None:  # noqa: FBT001  # a parameter
     found = explained(profile(Ran("a")), profile(Ran("a", ms=1.1)), ratio)
-    time = type_of(found, "Conv").time
-    assert time is not None
+    time = known(type_of(found, "Conv").time)
     assert time.ns == pytest.approx(0.1 * NS_PER_MS)
     assert (time.share is not None) == is_real
     assert bool(found.reasons) == is_real
@@ -390,11 +382,9 @@ def test_without_a_duet_the_intervals_of_both_latencies_decide(
     sides = []
     for ms in (1.0, 1.1):
         case = profile(Ran("a", ms=ms))
-        assert case.measured is not None
         latency = make_measurement(ms, half_width=half_width).latency
-        sides.append(replace(case, measured=replace(case.measured, latency=latency)))
-    time = type_of(explain(sides[0], sides[1]), "Conv").time
-    assert time is not None
+        sides.append(replace(case, measured=replace(known(case.measured), latency=latency)))
+    time = known(type_of(explain(sides[0], sides[1]), "Conv").time)
     assert (time.share is not None) == is_real
 
 
@@ -402,8 +392,7 @@ def test_intervals_are_those_of_runs_in_turn_where_drift_cancels() -> None:
     """Both sides become slower by half in the last runs; their difference hardly does."""
     drift = tuple(0.5 * (index > 9) for index in range(20))
     found = explained(profile(Ran("a"), runs=drift), profile(Ran("a", ms=1.1), runs=drift))
-    time = type_of(found, "Conv").time
-    assert time is not None
+    time = known(type_of(found, "Conv").time)
     differences = [0.1 * (1 + more) for more in drift]
     low, high = scipy.stats.t.interval(
         LAYER_CONFIDENCE, 19, loc=0.1, scale=scipy.stats.sem(differences)
@@ -417,8 +406,7 @@ def test_times_that_do_not_say_how_sure_they_are_give_no_interval() -> None:
     assert unsure.measured is not None
     times = tuple(replace(t, doubts_ns=()) for t in unsure.measured.layer_times or ())
     unsure = replace(unsure, measured=replace(unsure.measured, layer_times=times))
-    time = type_of(explained(sure, unsure), "Conv").time
-    assert time is not None
+    time = known(type_of(explained(sure, unsure), "Conv").time)
     assert time.low_ns is time.high_ns is None
 
 
@@ -429,9 +417,7 @@ def test_a_layer_of_one_side_has_a_row_of_one_side() -> None:
     new, gone = layer_of(found, "c"), layer_of(found, "b")
     assert new.before is None
     assert gone.after is None
-    assert new.time is not None
-    assert gone.time is not None
-    assert (new.time.share, gone.time.share) == pytest.approx((1.0, -0.2 / 0.7))
+    assert (known(new.time).share, known(gone.time).share) == pytest.approx((1.0, -0.2 / 0.7))
     assert found.layers[0] is new
     # What has not changed comes last.
     assert found.layers[1] is gone
@@ -441,11 +427,9 @@ def test_equal_fused_sets_are_one_kernel_wherever_its_time_is_shown() -> None:
     before = profile(Ran("mul", "MatMul", None, inside="add"), Ran("add", "Add", 1.0))
     after = profile(Ran("mul", "MatMul", 1.5), Ran("add", "Add", None, inside="mul"))
     (change,) = explained(before, after).layers
-    assert change.time is not None
-    assert change.time.ns == pytest.approx(0.5 * NS_PER_MS)
-    assert change.before is not None
+    assert known(change.time).ns == pytest.approx(0.5 * NS_PER_MS)
     assert change.after is not None
-    assert (change.before.qualified_op, change.after.qualified_op) == ("Add", "MatMul")
+    assert (known(change.before).qualified_op, change.after.qualified_op) == ("Add", "MatMul")
 
 
 def test_without_layer_times_only_the_graphs_are_compared() -> None:
@@ -462,11 +446,7 @@ def test_a_function_without_a_graph_has_only_its_runtime() -> None:
     ]
     (change,) = explained(sides[0], sides[1]).layer_types
     assert change.op == "runtime overhead"
-    assert change.time is not None
-    assert change.time.share == 1.0
-
-
-# -- why
+    assert known(change.time).share == 1.0
 
 
 def test_each_figure_that_is_worse_has_a_reason_of_its_own() -> None:

@@ -22,9 +22,6 @@ def only(**values: object) -> Budget:
     return budget
 
 
-# -- limits by machine
-
-
 @pytest.mark.parametrize(
     ("limits", "limit"),
     [
@@ -71,9 +68,6 @@ not {'': 70}.\
     assert refusal(p95_ms={3: 70}).startswith("here: p95_ms takes limits by patterns")
     assert refusal(p95_ms={"*": {"*": 70}}).startswith("here: p95_ms of '*' takes a positive")
     assert "\x1b" not in refusal(p95_ms={"\x1b[31m": "\x1b[31m"})
-
-
-# -- words that complete a budget
 
 
 def test_a_deadline_has_a_share_of_misses() -> None:

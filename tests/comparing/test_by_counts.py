@@ -102,8 +102,6 @@ def test_the_allowance_is_shown_in_the_unit_that_decides() -> None:
     assert format_change(judge_size(100 * MIB, 100 * MIB + 2048, USUAL)) == "+2.000 KiB"
 
 
-# -- of files
-
 MODEL = "g (float[1,8] x) => (float[1,8] y) { y = MatMul(x, w) }"
 
 
@@ -170,13 +168,9 @@ def test_without_external_data_there_is_no_size_and_a_note_where_it_is_named(
     assert "before is not known" in case.notes[0]
 
 
-# -- of baselines
-
-
 def recorded(profile: Profile) -> ModelBaseline:
     (case,) = profile.cases
-    provenance = make_provenance(date=dt.date(2026, 1, 31))
-    stored = store_case(case, profile.model, provenance, "0" * 32)
+    stored = store_case(case, profile.model, make_provenance(date=dt.date(2026, 1, 31)), "0" * 32)
     return ModelBaseline(model=profile.model, cases=(stored,))
 
 

@@ -37,6 +37,7 @@ from tests.support.command import Result, run
 from tests.support.doubted_twin import doubted
 from tests.support.facts import make_provenance
 from tests.support.installed import install
+from tests.support.known import known
 from tests.support.recordings import record_baseline
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse, save_beside
@@ -116,16 +117,28 @@ def test_layers_are_wanted_where_the_estimate_is_beyond_the_tolerance(
     assert Details.WHEN_WORSE.are_wanted([hidden]) == (verdict is Verdict.REGRESSED)
 
 
-def test_a_model_that_takes_half_as_long_improved() -> None:
-    result, document = compared("base.onnx", "fast_100us.onnx")
-    assert result.exit_code == 0
-    assert metric(document, "latency_p50")["verdict"] == "improved"
+OTHERWISE = {
+    "half as long": (("base.onnx", "fast_100us.onnx"), "improved", 0.5),
+    "a tolerance that is wide enough": (
+        ("base.onnx", "slow_400us.onnx", "--tolerance", "200 %"), "passed", 2.0
+    ),
+    "two interpreters": (
+        ("base.onnx", "slow_400us.onnx", "--python-a", sys.executable), "regressed", 2.0
+    ),
+    "options of the second side": (
+        ("base.onnx", "base.onnx", "--engine-option-b", "times=base=400"), "regressed", 2.0
+    ),
+}  # fmt: skip
 
 
-def test_a_tolerance_that_is_wide_enough_lets_it_pass() -> None:
-    result, document = compared("base.onnx", "slow_400us.onnx", "--tolerance", "200 %")
-    assert result.exit_code == 0
-    assert metric(document, "latency_p50")["verdict"] == "passed"
+@pytest.mark.parametrize(("arguments", "verdict", "ratio"), OTHERWISE.values(), ids=OTHERWISE)
+def test_the_second_side_is_judged_by_its_time(
+    arguments: tuple[str, ...], verdict: str, ratio: float
+) -> None:
+    result, document = compared(*arguments)
+    assert result.exit_code == int(verdict == "regressed")
+    found = metric(document, "latency_p50")
+    assert (found["verdict"], found["ratio"]) == (verdict, pytest.approx(ratio, rel=0.02))
 
 
 def test_the_same_bytes_are_unchanged_and_run_nothing() -> None:
@@ -189,19 +202,6 @@ def test_a_failure_names_its_side_and_a_model_that_fails_improves_nothing(
 
 
 @pytest.mark.slow
-def test_two_interpreters_are_two_workers() -> None:
-    result, document = compared("base.onnx", "slow_400us.onnx", "--python-a", sys.executable)
-    assert result.exit_code == 1
-    assert metric(document, "latency_p50")["ratio"] == pytest.approx(2.0, rel=0.01)
-
-
-def test_the_second_side_can_have_options_of_its_own() -> None:
-    result, document = compared("base.onnx", "base.onnx", "--engine-option-b", "times=base=400")
-    assert result.exit_code == 1
-    assert metric(document, "latency_p50")["ratio"] == pytest.approx(2.0, rel=0.02)
-
-
-@pytest.mark.slow
 def test_the_second_side_can_have_an_engine_of_its_own() -> None:
     result, document = compared("base.onnx", "base.onnx", "--engine-b", "onnxruntime", *QUICK)
     assert result.exit_code in {0, 1}
@@ -216,10 +216,10 @@ def test_a_second_engine_that_is_not_installed_says_how_to_run_it() -> None:
     assert "pip install lost. Or give --requirement-b" in result.err
 
 
-@pytest.mark.parametrize("option", ["--engine-b", "--engine-option-b"])
-def test_a_second_engine_needs_a_run(option: str) -> None:
+@pytest.mark.parametrize("option", ["--engine-b", "--engine-option-b", "--python-a", "--python-b"])
+def test_what_is_for_a_run_is_refused_where_nothing_runs(option: str) -> None:
     result = run("compare", "base.onnx", "base.onnx", "--static", option, "a=b")
-    assert result.exit_code == 2
+    assert (result.exit_code, result.out) == (2, "")
     assert f"leave out --static or {option}" in result.err
 
 
@@ -297,9 +297,6 @@ def test_a_report_in_markdown_names_the_verdict(tmp_path: Path) -> None:
     assert "regressed" in report.read_text(encoding="utf-8")
 
 
-# -- baselines
-
-
 @pytest.fixture(scope="module")
 def recording(folder: Path) -> BaselineRecording:
     assert folder.is_dir()
@@ -323,24 +320,20 @@ def test_a_recording_has_a_twin_and_one_process_where_that_is_trusted(
 ) -> None:
     (case,) = recording.cases
     assert recording.twin is not None
-    assert case.static is not None
-    assert case.static.macs == 16 * 8
+    assert known(case.static).macs == 16 * 8
     assert case.fidelity is not None
     # The engine of the tests tells no plan, so its twin has to be shown to be near.
     assert (case.fidelity.is_trusted, case.fidelity.has_same_plan) == (True, None)
-    assert recording.machine is not None
-    (latency,) = recording.machine.cases.values()
+    (latency,) = known(recording.machine).cases.values()
     assert len(latency.processes) == 1
-    assert case.provenance is not None
-    assert case.provenance.packages["timed"] == "1"
+    assert known(case.provenance).packages["timed"] == "1"
 
 
 def test_a_baseline_without_a_twin_says_why_there_is_none() -> None:
     twin = twin_bytes(make_twin(open_model("base.onnx")))
     Path("twin.onnx").write_bytes(twin)
     recording = record(Path("twin.onnx"))
-    after = plan_update(None, recording).after
-    assert after is not None
+    after = known(plan_update(None, recording).after)
     assert after.model.twin is None
     refusal = after.model.twin_refusal("b1-c1") or ""
     assert refusal.startswith("no twin could be made: twin.onnx ")
@@ -349,10 +342,8 @@ def test_a_baseline_without_a_twin_says_why_there_is_none() -> None:
 def test_without_a_trusted_twin_several_processes_are_recorded(folder: Path) -> None:
     """The twin, which has no time in its name, takes half as long."""
     recording = record(folder / "slow_400us.onnx")
-    assert recording.cases[0].fidelity is not None
-    assert not recording.cases[0].fidelity.is_trusted
-    assert recording.machine is not None
-    (latency,) = recording.machine.cases.values()
+    assert not known(recording.cases[0].fidelity).is_trusted
+    (latency,) = known(recording.machine).cases.values()
     assert len(latency.processes) == PROCESSES
 
 
@@ -366,8 +357,7 @@ def stored_of(profile: Profile, path: Path) -> StoredCase:
 def trusted(recording: BaselineRecording) -> BaselineRecording:
     """The recording with a fidelity that does not hang on the noise of this machine."""
     (case,) = recording.cases
-    assert case.fidelity is not None
-    fidelity = replace(case.fidelity, is_trusted=True, reason=None)
+    fidelity = replace(known(case.fidelity), is_trusted=True, reason=None)
     return replace(recording, cases=(replace(case, fidelity=fidelity),))
 
 
@@ -380,15 +370,13 @@ def steady(recording: BaselineRecording, ns: int = 200_000) -> BaselineRecording
         for p in latency.processes * PROCESSES
     )
     cases = dict.fromkeys(recording.machine.cases, replace(latency, processes=processes))
-    machine = replace(recording.machine, cases=cases)
-    return replace(recording, machine=machine)
+    return replace(recording, machine=replace(recording.machine, cases=cases))
 
 
 def test_a_slower_model_regressed_against_the_twin(
     recording: BaselineRecording, tmp_path: Path
 ) -> None:
-    baseline = store(trusted(recording), tmp_path)
-    result, document = compared(baseline, "slow_400us.onnx")
+    result, document = compared(store(trusted(recording), tmp_path), "slow_400us.onnx")
     assert result.exit_code == 1
     assert metric(document, "latency_p50")["verdict"] == "regressed"
     assert document["before"]["name"] == "base.onnx"
@@ -470,16 +458,15 @@ def test_the_times_of_an_older_model_say_nothing_of_the_recorded_one(
 def test_what_another_engine_took_says_nothing_of_this_machine(
     recording: BaselineRecording, tmp_path: Path
 ) -> None:
-    machine = recording.machine
-    assert machine is not None
+    machine = known(recording.machine)
     ((name, latency),) = machine.cases.items()
 
     def told(folder: str, version: str | None) -> bool:
-        engine = replace(latency.engine, version=version)
-        cases = {name: replace(latency, engine=engine)}
-        known = replace(recording, machine=replace(machine, cases=cases))
-        baseline = store(trusted(known), tmp_path / folder)
-        _, document = compared(baseline, "slow_400us.onnx", *QUICK)
+        cases = {name: replace(latency, engine=replace(latency.engine, version=version))}
+        stored = store(
+            trusted(replace(recording, machine=replace(machine, cases=cases))), tmp_path / folder
+        )
+        _, document = compared(stored, "slow_400us.onnx", *QUICK)
         return any("when it was recorded" in note for note in document["cases"][0]["notes"])
 
     assert told("same", latency.engine.version)
@@ -503,13 +490,6 @@ def test_without_a_trusted_twin_no_side_has_a_python_of_its_own(
     assert (result.exit_code, result.out) == (2, "")
     assert "b1-c1 cannot run in a Python of its own: the twin runs otherwise" in result.err
     assert "leave out --python-a and --python-b" in result.err
-
-
-@pytest.mark.parametrize("option", ["--python-a", "--python-b"])
-def test_what_is_for_a_run_is_refused_where_nothing_runs(option: str) -> None:
-    result = run("compare", "base.onnx", "equal_200us.onnx", "--static", option, sys.executable)
-    assert (result.exit_code, result.out) == (2, "")
-    assert f"{option} needs a run of the models: leave out --static or {option}." in result.err
 
 
 def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturbed(
@@ -575,8 +555,7 @@ def test_a_case_that_was_recorded_at_other_dimensions_is_new(how: str, tmp_path:
     model = tmp_path / "open.onnx"
     model.write_bytes(parse(OPEN).SerializeToString())
     profile = profile_model(str(model), ProfileRequest(dims={"height": (2,), "width": (4,)}))
-    case = stored_of(profile, model)
-    stored = replace(case, dims=TALL)
+    stored = replace(stored_of(profile, model), dims=TALL)
     recording = BaselineRecording(name="base", model=profile.model, cases=(stored,))
     _, document = compared(store(recording, tmp_path), str(model), "--dim", "height=3", how)
     (found,) = document["cases"]
@@ -716,8 +695,7 @@ def test_a_baseline_that_knows_the_graph_alone_is_judged_by_its_twin(
         model=replace(recording.model, sha256=digest),
         cases=tuple(replace(case, model_sha256=digest) for case in recording.cases),
     )
-    baseline = store(older, tmp_path)
-    _, document = compared(baseline, str(folder / "m.onnx"), "--tolerance", "100 %")
+    _, document = compared(store(older, tmp_path), str(folder / "m.onnx"), "--tolerance", "100 %")
     assert (document["verdict"], ran_as_a_duet(document)) == ("passed", True)
 
 

@@ -71,9 +71,6 @@ def metric(case: CaseComparison, name: str) -> Metric:
     return next(m for m in case.metrics if m.name == name)
 
 
-# -- verdicts
-
-
 def test_equal_profiles_pass_and_nothing_explains_it() -> None:
     case = compared(static(), static())
     assert case.verdict is Verdict.PASSED
@@ -207,14 +204,12 @@ def test_values_are_named_where_they_make_the_difference() -> None:
 
 
 def test_a_size_that_is_unknown_on_one_side_is_unclear_and_never_zero() -> None:
-    case = compared(static(peak=64), static(peak=None))
-    peak = metric(case, "peak_activation_bytes")
+    peak = metric(compared(static(peak=64), static(peak=None)), "peak_activation_bytes")
     assert (peak.after, peak.ratio, peak.verdict) == (None, None, Verdict.INCONCLUSIVE)
 
 
 def test_something_from_nothing_has_no_ratio_and_is_worse() -> None:
-    case = compared(static(params=0), static(params=5))
-    params = metric(case, "params")
+    params = metric(compared(static(params=0), static(params=5)), "params")
     assert (params.ratio, params.verdict) == (None, Verdict.REGRESSED)
 
 
@@ -317,9 +312,6 @@ def test_profiles_of_different_cases_are_refused(before: Profile, after: Profile
     assert "Give both the same with the batch size" in message
 
 
-# -- what explains it
-
-
 def test_a_layer_whose_weight_got_scales_is_of_no_other_size() -> None:
     case = compared(static(layer(params=448)), static(layer(params=496)))
     assert case.reasons == ("1 of 1 Conv with other params (first: Conv, 448 -> 496 params)",)
@@ -354,8 +346,7 @@ def test_counts_that_grew_have_the_change_that_added_most_of_them() -> None:
     kept = compare_with_stored(CASE, stored(before), after)
     why = {m.name: m.reason for m in kept.metrics if m.reason is not None}
     assert why == {"macs": "Gemm: 1 as before, of other shapes"}
-    smaller = compared(after, before)
-    assert all(metric.reason is None for metric in smaller.metrics)
+    assert all(metric.reason is None for metric in compared(after, before).metrics)
 
 
 def test_against_stored_counts_the_operators_are_all_that_is_told() -> None:
@@ -388,8 +379,6 @@ def test_reasons_show_names_escaped() -> None:
     (reason,) = compared(static(layer()), static(layer(), evil)).reasons
     assert reason == r"1 Conv\x1b[31m added (first: Conv\x1b[31m): +100 MACs"
 
-
-# -- laws
 
 LAYERS = st.lists(
     st.builds(

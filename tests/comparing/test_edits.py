@@ -35,14 +35,12 @@ def chain(text: str) -> CaseProfile:
         name = f"t{len(lines)}"
         lines.append(f"[{word}_{len(lines)}] {name} = {word}({last}{second})")
         last = name
-    model = parse(
-        f"""
+    source = f"""
         g (float[1,4,4,4] x) => (float[1,4,4,4] {last}) <float[1] c = {{3}}> {{
             {chr(10).join(lines)}
         }}
-        """,
-        weights={"w": np.ones((4, 4, 1, 1), np.float32)},
-    )
+    """
+    model = parse(source, weights={"w": np.ones((4, 4, 1, 1), np.float32)})
     return CaseProfile(Case(1, 1), static_of(model), None)
 
 

@@ -35,6 +35,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.facts import make_provenance
+from tests.support.known import known
 from tests.support.small_models import ones, parse, save_beside, zero
 
 TOP = """g (float[1,H,W] x, int64[1] k) => (float[1,H,C] y, int64[1,H,C] i) {
@@ -80,8 +81,7 @@ def settled(
 ) -> JudgedCase | None:
     setup = Setup(options=way.options)
     baseline = ModelBaseline(model=model_facts(model.file), cases=(stored,))
-    before = Side(str(model.file.path), setup, baseline)
-    return settle(before, model, setup, gate or Gate(), PLACE)
+    return settle(Side(str(model.file.path), setup, baseline), model, setup, gate or Gate(), PLACE)
 
 
 def verdict(before: Way, now: Way, path: Path, **older: Any) -> Verdict | None:  # noqa: ANN401  # any field
@@ -128,8 +128,7 @@ def test_only_what_runs_in_every_way_as_before_is_unchanged(
 
 def test_what_was_recorded_on_other_inputs_says_which(path: Path) -> None:
     now = Way(inputs=("x:f32:1x8x8", "k:i64:1:7"))
-    found = settled(run_case(USUAL.bind(path), USUAL), now.bind(path), now)
-    assert found is not None
+    found = known(settled(run_case(USUAL.bind(path), USUAL), now.bind(path), now))
     (reason,) = found.comparison.reasons
     assert reason == (
         "the baseline of b1-c1 was recorded on other inputs: k:int64:1:5, x:float32:1x8x8. "
@@ -139,8 +138,7 @@ def test_what_was_recorded_on_other_inputs_says_which(path: Path) -> None:
 
 def test_an_unchanged_case_is_allowed_what_its_tolerances_say(path: Path) -> None:
     gate = Gate(tolerances=read_tolerances("macs=0.02,params=0.05,size=0.1", "here"))
-    found = settled(run_case(USUAL.bind(path), USUAL), USUAL.bind(path), USUAL, gate)
-    assert found is not None
+    found = known(settled(run_case(USUAL.bind(path), USUAL), USUAL.bind(path), USUAL, gate))
     assert found.comparison.verdict is Verdict.UNCHANGED
     allowed = {metric.name: metric.allowed for metric in found.comparison.metrics if metric.gated}
     assert allowed == {"macs": 0.02, "params": 0.05, "size_bytes": 0.1}
@@ -160,8 +158,7 @@ def test_the_digest_of_a_model_with_other_counts_is_a_broken_baseline(
     figures: dict[str, Any], told: str, path: Path
 ) -> None:
     stored = run_case(USUAL.bind(path), USUAL)
-    assert stored.static is not None
-    edited = replace(stored, static=replace(stored.static, **figures))
+    edited = replace(stored, static=replace(known(stored.static), **figures))
     with pytest.raises(BaselineError, match=re.escape(told)) as raised:
         settled(edited, USUAL.bind(path), USUAL)
     assert str(raised.value).startswith("model.json of the baseline of top.onnx ")
@@ -223,9 +220,7 @@ def test_another_build_of_the_recorded_version_is_the_same_engine(
         return builds[name]
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    found = settled(stored, USUAL.bind(path), USUAL)
-    assert found is not None
-    assert found.comparison.verdict is Verdict.UNCHANGED
+    assert known(settled(stored, USUAL.bind(path), USUAL)).comparison.verdict is Verdict.UNCHANGED
     builds["onnxruntime-openvino"] = usual
     assert settled(stored, USUAL.bind(path), USUAL) is None
 
@@ -235,9 +230,7 @@ def test_other_weights_in_a_file_beside_the_model_have_to_run(tmp_path: Path) ->
     way, path = Way(inputs=()), tmp_path / "m.onnx"
     weights = save_beside(parse(text, weights={"w": ones(64, 64)}), path)
     graph, stored = path.read_bytes(), run_case(way.bind(path), way)
-    same = settled(stored, way.bind(path), way)
-    assert same is not None
-    assert same.comparison.verdict is Verdict.UNCHANGED
+    assert known(settled(stored, way.bind(path), way)).comparison.verdict is Verdict.UNCHANGED
     zero(weights)
     assert path.read_bytes() == graph
     assert settled(stored, way.bind(path), way) is None
@@ -249,9 +242,7 @@ def counted_over(stored: StoredCase, model: Model) -> StoredCase:
     (now,) = counted.cases
     before = plan_update(None, replace(counted, cases=(stored,))).after
     now = replace(now, provenance=make_provenance(date=DAY, packages={"onnxruntime": "9.9.9"}))
-    after = plan_update(before, replace(counted, cases=(now,))).after
-    assert after is not None
-    (found,) = after.model.cases
+    (found,) = known(plan_update(before, replace(counted, cases=(now,))).after).model.cases
     return found
 
 
@@ -262,8 +253,7 @@ def test_a_run_that_only_counts_does_not_make_a_new_engine_that_of_the_recording
     stored = run_case(model, USUAL)
     assert stored.static is not None
     # As another version of ours counted it.
-    older = replace(stored, static=replace(stored.static, elementwise_ops=1))
-    found = counted_over(older, model)
+    found = counted_over(replace(stored, static=replace(stored.static, elementwise_ops=1)), model)
     assert found.static == stored.static
     assert (found.engine, found.options, found.inputs) == ("onnxruntime", {}, stored.inputs)
     assert found.provenance == stored.provenance

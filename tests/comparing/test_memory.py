@@ -82,8 +82,7 @@ def test_what_varies_as_much_as_is_allowed_stays_open_after_a_few_processes() ->
 
     assert judged(varying)[0].verdict is Verdict.INCONCLUSIVE
     assert judged(varying)[1] == 4
-    named = Gate(tolerances=read_tolerances("memory=0.05", "here"))
-    found, pairs = judged(varying, named)
+    found, pairs = judged(varying, Gate(tolerances=read_tolerances("memory=0.05", "here")))
     assert (found.decides, pairs) == (True, 12)
 
 

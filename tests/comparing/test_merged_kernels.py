@@ -13,12 +13,11 @@ from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.report.picture.layout import lay_out
 from pytest_modelperf.report.picture.records import BoxState
 from tests.support.comparisons import row
+from tests.support.known import known
 
 
 def _layer(name: str, op_type: str) -> StaticLayer:
-    layer = row(name, op_type, None).static
-    assert layer is not None
-    return layer
+    return known(row(name, op_type, None).static)
 
 
 def _row(index: int, op_type: str = "Conv", fused: tuple[str, ...] = ()) -> LayerRow:
@@ -54,8 +53,7 @@ def test_kernels_of_the_same_layers_are_one() -> None:
 def test_what_was_put_in_between_is_new_and_the_line_that_it_parts_is_of_before() -> None:
     before = (_kernel(0), _kernel(1, 0))
     after = (_kernel(0), _kernel(7, 0), _kernel(1, 1))
-    layers = [*_same(0, 1), LayerChange(None, _row(7))]
-    merged = merge_kernels(before, after, layers, NO_PLANS)
+    merged = merge_kernels(before, after, [*_same(0, 1), LayerChange(None, _row(7))], NO_PLANS)
     assert _states(merged) == ["same", "new", "same"]
     assert set(merged[2].inputs) == {0, 1}
     assert (merged[2].only_before, merged[2].only_after) == ((0,), (1,))
@@ -78,8 +76,7 @@ def test_a_kernel_that_runs_other_layers_too_is_refused() -> None:
 
 def test_another_operator_is_a_change() -> None:
     changes = [LayerChange(_row(0, "Relu"), _row(0, "Clip"))]
-    merged = merge_kernels((_kernel(0),), (_kernel(0),), changes, NO_PLANS)
-    assert _states(merged) == ["changed"]
+    assert _states(merge_kernels((_kernel(0),), (_kernel(0),), changes, NO_PLANS)) == ["changed"]
 
 
 def test_inserted_kernels_are_known_by_their_neighbours() -> None:

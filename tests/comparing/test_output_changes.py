@@ -237,8 +237,7 @@ def search(runs: Runs, *, blind: frozenset[str] = frozenset(), most: int = MANY_
     tensors = [
         t for node in graph.nodes for t in node.outputs if t is not None and t.name not in blind
     ]
-    output = graph.outputs[0].name
-    return find_first_difference(graph, output, ALLOWED, Sight(runs, tensors, most))
+    return find_first_difference(graph, graph.outputs[0].name, ALLOWED, Sight(runs, tensors, most))
 
 
 def found_by(runs: Runs) -> FirstDifference:
@@ -331,8 +330,7 @@ def test_an_output_that_is_an_input_has_no_first_difference() -> None:
 
 
 def test_a_difference_that_is_not_seen_again_is_no_finding() -> None:
-    graph = make_graph([[], [0], [1]])
-    runs = Runs(graph, culprit=99)
+    runs = Runs(make_graph([[], [0], [1]]), culprit=99)
     assert search(runs) is None
     assert runs.asked == [("t2",)]
 
@@ -344,11 +342,7 @@ def test_graphs_of_the_same_operators_are_paired_by_place_and_others_by_name() -
 
     old = graph_of(("1", "Conv"), ("2", "Relu"))
     assert pair_tensors(old, graph_of(("7", "Conv"), ("8", "Relu"))) == {"7": "1", "8": "2"}
-    mixed = graph_of(("1", "Conv"), ("3", "Mul"), ("2", "Add"))
-    assert pair_tensors(old, mixed) == {"1": "1"}
-
-
-# -- in words
+    assert pair_tensors(old, graph_of(("1", "Conv"), ("3", "Mul"), ("2", "Add"))) == {"1": "1"}
 
 
 def test_the_first_difference_is_told_with_what_is_before_it() -> None:

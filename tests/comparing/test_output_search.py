@@ -45,7 +45,6 @@ def test_the_layer_whose_attribute_changed_is_named(tmp_path: Path) -> None:
 
 def test_other_weights_are_not_searched_unless_a_limit_judges_outputs(tmp_path: Path) -> None:
     models = save(tmp_path / "old.onnx", "1.0"), save(tmp_path / "new.onnx", "0.5")
-    result = run("compare", *models, *QUICK, "--json", "-")
-    (case,) = json.loads(result.out)["cases"]
+    (case,) = json.loads(run("compare", *models, *QUICK, "--json", "-").out)["cases"]
     assert case["outputs"][0]["max_absolute"] > 0
     assert case["first_difference"] is None

@@ -24,8 +24,7 @@ NS = 1e6
 
 def _timed(name: str, layer: int, ms: float) -> LayerRow:
     static = row(name, "Conv", None).static
-    time = LayerTime(kind=RowKind.LAYER, kernel=name, ns=ms * NS, layer=layer)
-    return LayerRow(static, time)
+    return LayerRow(static, LayerTime(kind=RowKind.LAYER, kernel=name, ns=ms * NS, layer=layer))
 
 
 def _kernel(layer: int | None, ms: float, op_type: str = "Conv") -> GraphKernel:
@@ -99,8 +98,7 @@ def test_a_part_has_its_words_and_its_figure_in_ms() -> None:
 def test_without_kernels_the_picture_says_why(
     how: How, layers: tuple[LayerChange, ...], reason: str
 ) -> None:
-    case = CaseComparison(Case(1, 1), (), (), layers=layers, how=how)
-    picture = comparison_picture(case)
+    picture = comparison_picture(CaseComparison(Case(1, 1), (), (), layers=layers, how=how))
     assert picture.boxes == ()
     assert picture.reason.startswith(reason)
     assert bool(picture.reason) == bool(reason)

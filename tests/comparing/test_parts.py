@@ -71,8 +71,7 @@ def compared(after: onnx.ModelProto, *options: str, before: str = "base.onnx") -
     """The only case of a comparison."""
     onnx.save(after, "after.onnx")
     result = run("compare", *PLANNED, *options, before, "after.onnx", "--json", "-")
-    document = json.loads(result.out)
-    (case,) = document["cases"]
+    (case,) = json.loads(result.out)["cases"]
     found: dict[str, Any] = case
     return found
 
@@ -213,9 +212,6 @@ def test_a_model_that_is_faster_than_before_is_settled_by_its_plan() -> None:
     slower.doc_string = "hides 900 us"
     onnx.save(slower, "slower.onnx")
     assert settled(retrained(), "slower.onnx").how is How.PLAN
-
-
-# -- why
 
 
 def change_of(case: dict[str, Any], op_type: str) -> dict[str, Any]:

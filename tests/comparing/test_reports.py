@@ -60,6 +60,7 @@ from tests.support.comparisons import (
     with_names,
 )
 from tests.support.documents import assert_read_back
+from tests.support.known import known
 from tests.support.profiles import static_classifier
 from tests.support.rendered import (
     render_comparison,
@@ -161,8 +162,7 @@ outputs: the output is equal on the same inputs
 
 def rows_of(case: CaseComparison) -> dict[str, str]:
     """The first and the last column of the table by layer type."""
-    table = type_difference_table(case)
-    return {row[0]: row[-1] for row in table.rows}
+    return {row[0]: row[-1] for row in type_difference_table(case).rows}
 
 
 def one_type(op: str, before: float, after: float, share: float | None) -> LayerTypeChange:
@@ -225,30 +225,15 @@ def test_a_difference_that_no_row_explains_alone_has_no_column_of_shares() -> No
 
 
 def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> None:
-    assert text(OPEN) == snapshot("""\
-encoder.onnx → encoder2.onnx: inconclusive
-on onnxruntime 1.31.1
-
+    head, _, rest = text(OPEN).partition("\nmetric")
+    assert head.partition("\n\n")[2] == snapshot("""\
 b1-c1 inconclusive: p95 latency +4.0 % (99 % interval −1.3 … +9.5 %), allowed
   +3 %
 this run could see p95 latency +4.1 % or more: give more time with --max-seconds
   16
-
-metric          before        now   change       interval  allowed
-────────────────────────────────────────────────────────────────────────────────
-p50 latency   3.304 ms   3.371 ms   +2.0 %  +0.4 … +2.9 %     +3 %  passed
-p95 latency   3.520 ms   3.660 ms   +4.0 %  −1.3 … +9.5 %     +3 %  inconclusive
-MACs           4.089 G    4.089 G      0 %                     0 %  passed
-params         25.61 M    25.61 M      0 %                     0 %  passed
-peak activ…  9.188 MiB  12.25 MiB  +33.3 %
-
-time by layer type, in ms
-layer type  count  before    now  change         interval
-───────────────────────────────────────────────────────────
-Conv           53   2.511  2.552  +0.041  −0.049 … +0.131
-layout              0.793  0.819  +0.026  −0.064 … +0.116
-
-total               3.304  3.371  +0.067
+""")
+    assert rest.partition("\n\ntotal ")[2] == snapshot("""\
+              3.304  3.371  +0.067
 the difference is within the noise: no row explains it
 
 how: 35 rounds as a duet, 10.0 s
@@ -262,7 +247,8 @@ logits                                3.1e-05   0.00042  1.000000
 
 
 def test_of_several_cases_a_table_comes_first_and_then_those_that_matter() -> None:
-    assert text(FASTER, SAME, BROKEN, BUDGET) == snapshot("""\
+    lines = text(FASTER, SAME, BROKEN, BUDGET).splitlines()
+    assert "\n".join(lines[:8]) == snapshot("""\
 encoder.onnx → encoder2.onnx: over budget, 1 of 4 cases failed
 on onnxruntime 1.31.1
 
@@ -270,69 +256,10 @@ case    verdict      decided by    p50 before   p50 now  change       interval
 ──────────────────────────────────────────────────────────────────────────────
 b4-c1   improved                     13.41 ms  12.29 ms  −8.4 %  −9.7 … −7.0 %
 b1-c2   unchanged
-b64-c2  failed
-b8-c1   over budget  p95 14.21 ms
-
-b4-c1 improved: p50 latency −8.4 % (99 % interval −9.7 … −7.0 %), allowed +3 %
-
-metric              before        now   change       interval  allowed
-────────────────────────────────────────────────────────────────────────────────
-p50 latency       13.41 ms   12.29 ms   −8.4 %  −9.7 … −7.0 %     +3 %  improved
-MACs               4.089 G    4.089 G      0 %                     0 %  passed
-params             25.61 M    25.61 M      0 %                     0 %  passed
-peak activatio…  9.188 MiB  12.25 MiB  +33.3 %
-
-time by layer type, in ms
-layer type  count  before    now  change       interval  explains
-────────────────────────────────────────────────────────────────────
-Conv           53   12.01  10.92   −1.09  −1.18 … −1.00      97 %  <
-Gemm            1    1.40   1.37   −0.03  −0.12 … +0.06
-
-total               13.41  12.29   −1.12
-
-why: 12 Conv+Relu fusions won (first: layer1.0/conv2): −1.09 ms, 97 %
-how: 6 rounds as a duet, 1.4 s
-
-b64-c2 failed
-the worker was ended by SIGKILL in round 3:
-  it had 1.9 GiB of 2 GiB
-
-metric   before      now  change
-────────────────────────────────────────
-MACs    4.089 G  4.089 G     0 %  passed
-params  25.61 M  25.61 M     0 %  passed
-
-b8-c1 over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit
-  12.00 ms
-
-metric            now          interval      allowed
-─────────────────────────────────────────────────────────────────
-p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
-
-how: 6 rounds, 1.0 s
-budget: change it where it is set, in the test or in [tool.modelperf]; a new
-        baseline does not affect it
-
-note: the same model, engine and options
+b64-c2  failed\
 """)
-
-
-def test_a_case_that_changed_nothing_says_why_nothing_was_measured() -> None:
-    assert text(SAME) == snapshot("""\
-encoder.onnx → encoder2.onnx: unchanged
-on onnxruntime 1.31.1
-
-b1-c2 unchanged
-
-metric               before        now   change
-───────────────────────────────────────────────────────
-MACs                4.089 G    4.089 G      0 %  passed
-params              25.61 M    25.61 M      0 %  passed
-activations       83.92 MiB  83.92 MiB      0 %
-peak activations  9.188 MiB  12.25 MiB  +33.3 %
-
-note: the same model, engine and options
-""")
+    parts = [line.partition(":")[0] for line in lines[9:] if re.match(r"b\d|note", line)]
+    assert parts == ["b4-c1 improved", "b64-c2 failed", "b8-c1 over budget", "note"]
 
 
 def test_a_comparison_as_markdown() -> None:
@@ -533,8 +460,6 @@ def test_no_table_of_layer_types_has_a_head_and_no_row() -> None:
     assert "layer type" not in shown + render_comparison_markdown(same).casefold()
 
 
-# -- what a name may not do
-
 EVIL = (
     "a|b`c`<img src=x onerror=alert(1)>@someone #12 \n\n# h *b* [l](http://evil.test) \\| www.e.te"
 )
@@ -597,9 +522,6 @@ def test_no_link_is_left_for_a_site_that_looks_for_it_before_or_after_it_resolve
 def shown_in_markdown(name: str) -> str:
     (paragraph,) = (t for t in MARKDOWN.parse(escape_markdown(name)) if t.type == "inline")
     return "".join(child.content for child in paragraph.children or ())
-
-
-# -- JSON
 
 
 def test_a_measured_comparison_as_json() -> None:
@@ -686,8 +608,7 @@ def test_both_sides_ran_in_turn_only_as_wholes_or_parts() -> None:
 def test_a_model_that_ran_alone_by_its_plan_has_no_time_before() -> None:
     """`?` would say that it ran, and that its samples are too few."""
     time = Metric("latency_p50", None, 3.1, PASSED, allowed=0.03, measured_ratio=1.0)
-    case = replace(SAME, outcome=None, how=How.PLAN, metrics=(time, *GRAPH), rounds=1)
-    shown = text(case)
+    shown = text(replace(SAME, outcome=None, how=How.PLAN, metrics=(time, *GRAPH), rounds=1))
     assert "?" not in shown
     assert "3.100 ms" in shown
 
@@ -780,8 +701,7 @@ def test_a_figure_that_is_not_decided_has_its_word_and_a_legend() -> None:
     load = Metric(
         "load_ms", 7.3, 8.5, Verdict.INCONCLUSIVE, interval=(0.9, 1.4), allowed=0.15, awaited=False
     )
-    case = replace(SLOWER, metrics=(*SLOWER.metrics, load))
-    shown = text(case, width=80)
+    shown = text(replace(SLOWER, metrics=(*SLOWER.metrics, load)), width=80)
     assert re.search(r"^load .* not decided$", shown, re.MULTILINE)
     assert shown.count("not decided: it may be worse or not") == 1
     assert "not decided:" not in text(SLOWER, width=80).partition("load")[0]
@@ -848,8 +768,7 @@ def test_each_judged_figure_that_can_change_has_bars_on_one_scale() -> None:
     first = bars[0]
     before, after = first.lengths
     assert before is not None
-    assert after is not None
-    assert after / before == pytest.approx(29.18 / 26.10)
+    assert known(after) / before == pytest.approx(29.18 / 26.10)
     assert first.interval is not None
     assert first.interval[0] / before == pytest.approx(1.102)
     assert first.allowed == pytest.approx(1.03 * before)

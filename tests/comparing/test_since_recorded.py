@@ -22,6 +22,7 @@ from pytest_modelperf.comparing.since_recorded import (
 from pytest_modelperf.profiler.measurements import Block, Measurement, Noise, Round
 from pytest_modelperf.profiler.records import Case
 from tests.support.facts import make_engine
+from tests.support.known import known
 from tests.support.profiles import make_measurement
 
 Install = Callable[..., None]
@@ -111,28 +112,21 @@ def short_run(
 
 
 def test_a_run_is_held_against_the_slowest_recorded_process_and_its_fastest_round() -> None:
-    known = stored([[100, 100], [300, 300]], [[200, 200], [150, 150]])
-    look = look_at(known, short_run([300, 300]))
-    assert look is not None
-    assert look.slowdown == pytest.approx(2.0)
+    usual = stored([[100, 100], [300, 300]], [[200, 200], [150, 150]])
+    assert known(look_at(usual, short_run([300, 300]))).slowdown == pytest.approx(2.0)
 
 
 def test_waiting_for_a_processor_is_no_slowdown() -> None:
-    look = look_at(stored([[100]]), short_run([250, 250], [100, 100], 200, 100))
-    assert look is not None
+    look = known(look_at(stored([[100]]), short_run([250, 250], [100, 100], 200, 100)))
     assert (look.slowdown, look.taken) == pytest.approx((1.0, 0.6))
 
 
 def test_from_times_of_another_engine_nothing_is_concluded() -> None:
-    other = replace(stored([[1]]), engine=make_engine("other"))
-    assert look_at(other, short_run([100])) is None
+    assert look_at(replace(stored([[1]]), engine=make_engine("other")), short_run([100])) is None
 
 
 def test_a_clock_that_measured_nothing_concludes_nothing() -> None:
     assert look_at(stored([[0, 0, 0]]), short_run([100])) is None
-
-
-# -- the other models of a run
 
 
 def test_each_other_model_of_the_same_place_counts_once() -> None:
@@ -144,9 +138,6 @@ def test_each_other_model_of_the_same_place_counts_once() -> None:
     assert sorted(found.of_others(PLACE, "a")) == pytest.approx([0.9, 1.1])
     assert sorted(found.of_others(PLACE, "new")) == pytest.approx([0.9, 1.1, 1.5])
     assert found.of_others(("none", 1), "a") == ()
-
-
-# -- what is told of a suspicion
 
 
 def suspicion(slowdown: float, *others: float) -> Suspicion:

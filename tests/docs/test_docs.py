@@ -46,6 +46,7 @@ from pytest_modelperf.stats.processes import FEWEST_PROCESSES
 from pytest_modelperf.stats.records import PERCENTS
 from tests.support.checkout import ROOT
 from tests.support.command import run
+from tests.support.known import known
 from tests.support.shown import assert_laid_out, block, headings
 from tests.support.small_models import layer_of, ones, parse, static_of
 
@@ -131,8 +132,7 @@ def test_the_command_takes_the_extension(
 @pytest.mark.usefixtures("gated")
 def test_a_conftest_takes_the_extension(pytester: pytest.Pytester) -> None:
     extension, test = blocks("python")
-    model = parse(GATED).SerializeToString()
-    (pytester.path / "gated.onnx").write_bytes(model)
+    (pytester.path / "gated.onnx").write_bytes(parse(GATED).SerializeToString())
     (pytester.path / "conftest.py").write_text(extension)
     (pytester.path / "test_gate.py").write_text(test)
     with pytest.MonkeyPatch.context() as patch:
@@ -150,8 +150,7 @@ def test_the_entry_point_is_of_the_group_that_is_loaded() -> None:
 
 def test_the_weights_on_the_page_are_those_of_the_code() -> None:
     text = OPERATORS.read_text(encoding="utf-8")
-    paragraph = re.search(r"each operation by its weight: (.*?)\.\n", text, re.DOTALL)
-    assert paragraph is not None
+    paragraph = known(re.search(r"each operation by its weight: (.*?)\.\n", text, re.DOTALL))
     printed = {
         name: int(weight)
         for names, weight in re.findall(r"((?:`\w+`(?:, | and )?)+)(?:\s+are)? (\d+)", paragraph[1])
@@ -196,8 +195,7 @@ def test_every_command_that_is_typed_has_these_options(page: Path) -> None:
 
 
 def test_the_pages_type_every_command() -> None:
-    typed = {name for page in PAGES for name, *_ in commands(page)}
-    assert typed == set(main.commands)
+    assert {name for page in PAGES for name, *_ in commands(page)} == set(main.commands)
 
 
 def test_the_columns_of_layers_on_the_page_are_those_of_the_code() -> None:

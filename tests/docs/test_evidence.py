@@ -62,9 +62,6 @@ def outcomes(expected: tuple[Expectation, ...]) -> list[str]:
     return [each.outcome for each in expected]
 
 
-# -- what is stored, and what the pages show of it
-
-
 @pytest.fixture(scope="module")
 def blocks() -> dict[str, str]:
     return evidence.blocks_of(evidence.stored_results())
@@ -199,9 +196,6 @@ def test_a_run_keeps_what_the_machine_says_and_not_who_built_it() -> None:
     assert results.from_json(json.loads(results.dump(found))).machine == found.machine
 
 
-# -- pages
-
-
 def test_a_block_is_written_between_its_marks() -> None:
     page = "a\n<!-- evidence: one -->\nold\n\n<!-- end -->\n<!-- output: b -->\nc\n<!-- end -->\n"
     assert evidence.render_page("p.md", page, {"one": "new"}) == page.replace("old\n\n", "new\n")
@@ -236,8 +230,6 @@ def test_the_summary_names_what_was_missed_and_what_was_not_shown() -> None:
         "| 2026-11-22, A processor, 2 cores |"
     )
 
-
-# -- running
 
 PROGRAM = """
 import sys
@@ -347,9 +339,6 @@ def test_a_long_one_runs_if_it_is_named_or_all_are_asked_for() -> None:
     assert plan([short, long], full=False, named=False) == [(short, "u")]
     assert plan([short, long], full=False, named=True) == [(short, "u"), (long, "f")]
     assert plan([short, long], full=True, named=False) == [(short, "f"), (long, "f")]
-
-
-# -- what the benchmarks make of their documents
 
 
 def answers(way: str, change: str, said: str, machine: str = "quiet") -> dict[str, object]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
+from tests.support.known import known
 from tests.support.onnx_text import INSTALLED
 from tests.support.shell import Type, make_shell, options_within
 
@@ -70,8 +71,7 @@ def examples(tmp_path: Path) -> Path:
 def commands(example: str) -> list[str]:
     """What the header of an example says to type: three lines, of which two end with a command."""
     text = (EXAMPLES / example / HEADERS[example]).read_text("utf-8")
-    header = re.match(r"(?:#.*\n)+", text)
-    assert header is not None
+    header = known(re.match(r"(?:#.*\n)+", text))
     assert len(header[0].splitlines()) == 3
     return re.findall(r"^# .+:  +(\S.*)$", header[0], re.MULTILINE)
 

@@ -62,6 +62,8 @@ from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from tests.support.checkout import ROOT
 from tests.support.facts import make_model
+from tests.support.known import known
+from tests.support.project import assert_ended
 from tests.support.small_models import ones, parse, static_of
 
 if sys.version_info >= (3, 11):
@@ -147,9 +149,6 @@ def add_models(project: pytest.Pytester) -> None:
     (folder / "swap.onnx").write_bytes(parse(SWAP).SerializeToString())
 
 
-# -- examples
-
-
 @pytest.mark.parametrize(
     ("name", "cases", "skipped"),
     [("writing-tests", 11, 2), ("budgets", 4, 0), ("extending", 1, 0)],
@@ -175,8 +174,7 @@ def test_the_examples_of_the_fixture_pass_with_an_engine(project: pytest.Pyteste
         (0.3, 4, ["test_checks.py", "test_other_models.py"]),
     ):
         options = ("--modelperf", f"--modelperf-max-seconds={seconds}", *PLUGIN)
-        result = project.runpytest_inprocess(*options, *tests)
-        result.assert_outcomes(passed=passed)
+        assert_ended(project.runpytest_inprocess(*options, *tests), passed=passed)
 
 
 def test_the_ids_of_collected_models_are_as_the_page_shows(project: pytest.Pytester) -> None:
@@ -188,8 +186,7 @@ def test_the_ids_of_collected_models_are_as_the_page_shows(project: pytest.Pytes
         if block.startswith("$ pytest --modelperf --collect-only -q\n")
     )
     result = project.runpytest_inprocess("--modelperf", "--collect-only", "-q", *PLUGIN)
-    listed = [line for line in result.outlines if "::" in line]
-    assert listed == shown.splitlines()[1:]
+    assert [line for line in result.outlines if "::" in line] == shown.splitlines()[1:]
 
 
 @pytest.mark.parametrize(
@@ -223,11 +220,9 @@ def test_the_levels_of_markers_are_merged_as_the_page_says(project: pytest.Pytes
     file.write_text(tight)
     options = ("--modelperf", "--modelperf-static-only", "-v", *PLUGIN)
     result = project.runpytest_inprocess(*options, "test_levels.py")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*test_two[[]b16-c1] OVER BUDGET*"])
+    assert_ended(result, "*test_two[[]b16-c1] OVER BUDGET*", passed=2, failed=1)
     file.write_text(tight.replace("4096", "4095"))
-    result = project.runpytest_inprocess(*options, "test_levels.py")
-    result.assert_outcomes(failed=3)
+    assert_ended(project.runpytest_inprocess(*options, "test_levels.py"), failed=3)
 
 
 @pytest.mark.slow
@@ -268,9 +263,6 @@ def headings(text: str) -> dict[str, set[str]]:
     found = re.findall(r"^(.*)\n(.+)\n─{9,}$", text, re.MULTILINE)
     columns = [(title, re.split(r"\s{2,}", line.strip())) for title, line in found]
     return {title or names[0]: set(names) for title, names in columns}
-
-
-# -- files of others
 
 
 @pytest.mark.parametrize("block", [block for name in NAMES for block in blocks("toml", name)])
@@ -323,13 +315,9 @@ def test_workflows_are_indented_as_yaml_wants_it_and_use_the_actions_that_we_use
 @pytest.mark.parametrize("name", [*NAMES, "baselines", "json"])
 def test_every_option_that_is_typed_is_there(name: str) -> None:
     flags = {option.flag for option in RUN_SETTINGS} | {"--modelperf"}
-    typed = set(re.findall(r"--modelperf[a-z-]*", text_of(name)))
-    assert typed <= flags
+    assert set(re.findall(r"--modelperf[a-z-]*", text_of(name))) <= flags
     modes = set(re.findall(r"--modelperf-update-baseline=(\w+)", text_of(name)))
     assert modes <= {"all", "new", "improved"}
-
-
-# -- configuration
 
 
 def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
@@ -382,9 +370,6 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
     assert told({}, {}, {}) == (0.4, 4, 0.4, 0.8, "d", "d", "ssh=host-4")
 
 
-# -- figures and names
-
-
 def test_every_budget_has_a_row_and_its_unit() -> None:
     rows = table("budgets", "## What can be limited")
     named = [word for row in rows for word in quoted(row[0])]
@@ -429,8 +414,7 @@ def test_the_inferences_that_show_a_share_of_misses_are_those_of_the_code() -> N
         text_of("budgets"),
         re.MULTILINE,
     )
-    assert found is not None
-    shares, samples = (cells.split(" | ") for cells in found.groups())
+    shares, samples = (cells.split(" | ") for cells in known(found).groups())
     limits = [MissLimit(1.0, float(share.removesuffix(" %")) / 100) for share in shares]
     assert samples == [f"{limit.samples_needed:,}" for limit in limits]
     assert seen_share(459) < 0.01 < seen_share(458)
@@ -530,11 +514,7 @@ def test_the_words_of_a_call_are_on_the_page() -> None:
         re.sub(r"\W.*", "", name.removeprefix("modelperf."))
         for name in named_in(table("python-api", "## `modelperf`"))
     }
-    known = {name for name in vars(ModelPerf) if not name.startswith("_")}
-    assert calls == known | {"modelperf"}
-
-
-# -- the metrics in CSV and JSON
+    assert calls == {name for name in vars(ModelPerf) if not name.startswith("_")} | {"modelperf"}
 
 
 def test_the_page_on_comparing_names_every_column_of_the_csv() -> None:

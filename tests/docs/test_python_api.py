@@ -124,5 +124,4 @@ def test_a_public_class_has_a_docstring(module: str) -> None:
     found = [getattr(importlib.import_module(module), name) for name in PUBLIC[module]]
     # Python 3.10 takes an alias such as `Callable[[int], str]` for a class.
     classes = [each for each in found if inspect.isclass(each) and get_origin(each) is None]
-    silent = [each for each in classes if not each.__dict__["__doc__"]]
-    assert silent == []
+    assert [each for each in classes if not each.__dict__["__doc__"]] == []

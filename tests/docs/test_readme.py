@@ -22,6 +22,7 @@ import pytest_modelperf
 from pytest_modelperf.cli import main
 from pytest_modelperf.text.version import SITE
 from tests.support.checkout import ROOT
+from tests.support.known import known
 from tests.support.light_models import light_model
 from tests.support.shown import assert_laid_out, block, headings
 
@@ -62,9 +63,6 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     # Wide, because how many columns fit depends on the figures.
     monkeypatch.setenv("COLUMNS", "150")
     return pytester
-
-
-# -- from a first run to a failing build
 
 
 @pytest.mark.slow
@@ -132,16 +130,12 @@ def test_the_command_that_readme_shows_to_accept_is_the_one_that_is_told(
     onnx.save(model, MODEL)
     failing = project.runpytest_subprocess(*static)
     assert failing.ret == pytest.ExitCode.TESTS_FAILED
-    accept = re.search(r"^accept: .*\n(?: .*\n)*", SHOWN, re.MULTILINE)
-    assert accept is not None
+    accept = known(re.search(r"^accept: .*\n(?: .*\n)*", SHOWN, re.MULTILINE))
     assert accept[0] in failing.stdout.str() + "\n"
 
 
 def op_counts(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
-
-
-# -- the picture
 
 
 def test_the_picture_is_drawn_from_what_is_stored() -> None:
@@ -168,9 +162,6 @@ def test_what_is_left_out_of_the_picture_leaves_a_mark() -> None:
     assert list(map(plain, lines)) == ["⋮", "metric  <x>", "───", "⋮", "total 2"]
     assert lines[1] == (Run("metric", ("red",)), Run("  <x>"))
     assert '<tspan class="red">metric</tspan>  &lt;x&gt;</text>' in draw(stored)
-
-
-# -- a test, and what is typed
 
 
 def test_the_markers_of_readme_make_their_cases(project: pytest.Pytester) -> None:

@@ -21,6 +21,7 @@ from pytest_modelperf.report.model import Drawn, Report
 from pytest_modelperf.text.version import SITE
 from tests.support.checkout import ROOT
 from tests.support.command import run
+from tests.support.known import known
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -101,8 +102,7 @@ def test_a_page_that_moved_leads_to_a_place_that_exists(name: str) -> None:
     path, _, anchor = MOVED[name].partition("#")
     headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / path).read_text("utf-8"), re.MULTILINE)
     assert not anchor or anchor in [each.lower().replace(" ", "-") for each in headings]
-    target = re.search(r'url=([^"]+)"', redirect(name, SMALL))
-    assert target is not None
+    target = known(re.search(r'url=([^"]+)"', redirect(name, SMALL)))
     place = f"{Path(path).stem}/#{anchor}" if anchor else f"{REPOSITORY}/blob/main/{path[3:]}"
     assert target[1] == (f"../{place}" if anchor else place)
 
@@ -117,9 +117,6 @@ def test_a_navigation_is_read_with_titles_and_sections_of_sections(tmp_path: Pat
         Section("Overview", ("index.md", "z.md")),
         Section("Use", ("ci.md", "a.md", "b.md")),
     )
-
-
-# -- what GitHub shows next to the code
 
 
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
@@ -153,9 +150,6 @@ def test_the_links_of_an_issue_lead_to_the_site_and_the_page_on_security() -> No
     assert advisory in (ROOT / "SECURITY.md").read_text("utf-8")
 
 
-# -- what is made for programs
-
-
 def test_the_list_of_pages_has_their_titles_and_first_sentences() -> None:
     pages = {
         "index.md": "# Home of `it`\n\n![a](a.svg)\n\nSee [this\npage](ci.md) first. Then go.\n",
@@ -180,9 +174,6 @@ def test_every_page_is_listed_and_described_by_prose_alone() -> None:
     assert sum(len(about) > 20 for about in listed.values()) >= 0.9 * len(PAGES)
 
 
-# -- the gallery
-
-
 def test_a_page_is_stored_without_its_scripts_and_gets_them_back() -> None:
     drawn = Drawn(Drawings(), lambda: {"models": []})
     page = render_page(Report(title="A page", drawn=drawn))
@@ -199,15 +190,11 @@ def test_a_stored_page_whose_script_is_gone_is_refused() -> None:
 
 def test_the_gallery_links_to_every_page_of_it() -> None:
     made = gallery()
-    linked = re.findall(rf"\]\({SITE}(gallery/[\w.]+)\)", page_of("gallery"))
-    assert sorted(linked) == sorted(made)
+    assert sorted(re.findall(rf"\]\({SITE}(gallery/[\w.]+)\)", page_of("gallery"))) == sorted(made)
     assert f"{SITE}gallery/run.html" in made["gallery/comment.html"]
     # What a run of today would write, too.
     assert "<td>regressed</td>" in made["gallery/comment.html"]
     assert "regressed" in made["gallery/run.html"]
-
-
-# -- what leads to the site
 
 
 def test_the_check_of_the_site_tells_a_list_that_became_a_paragraph() -> None:

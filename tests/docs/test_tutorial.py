@@ -103,8 +103,7 @@ def git_settings(place: Path, remote: Path) -> dict[str, str]:
 def test_every_command_succeeds_but_the_red_check(walk: Walk) -> None:
     red, green = walk.checks()
     assert (red.code, green.code) == (1, 0), red.printed + green.printed
-    failed = [each for each in walk.typed if each.code != 0]
-    assert failed == [red]
+    assert [each for each in walk.typed if each.code != 0] == [red]
 
 
 def test_init_writes_what_the_page_says(walk: Walk) -> None:
@@ -159,9 +158,6 @@ def test_what_is_pushed_is_what_github_checks(walk: Walk) -> None:
         "models/squeezenet.onnx",
         "pyproject.toml",
     }
-
-
-# -- the command line
 
 
 @pytest.fixture(scope="module")

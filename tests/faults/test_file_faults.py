@@ -58,8 +58,15 @@ from tests.support.baseline_writer import MACHINE, NAME, make_recording
 from tests.support.checkout import ROOT
 from tests.support.command import run as run_command
 from tests.support.full_disk import room_for
+from tests.support.known import known
 from tests.support.ort_profiles import inference, kernel, write_profile
-from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
+from tests.support.project import (
+    STATIC,
+    assert_ended,
+    assert_says_no_internals,
+    write_dense,
+    write_table,
+)
 from tests.support.rendered import render_named
 
 UPDATE = "--modelperf-update-baseline"
@@ -83,9 +90,6 @@ def spawn(*arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-# -- killed as it writes
 
 
 @pytest.mark.slow
@@ -140,9 +144,6 @@ def snapshot_names(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
-# -- several at once
-
-
 @pytest.mark.slow
 def test_what_another_run_writes_between_the_plan_of_a_run_and_its_writing_is_kept(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
@@ -152,14 +153,12 @@ def test_what_another_run_writes_between_the_plan_of_a_run_and_its_writing_is_ke
 
     def write_after_another(store: BaselineStore, plan: UpdatePlan) -> UpdatePlan:
         monkeypatch.setattr(BaselineStore, "apply", write)
-        other = run.runpytest_subprocess(*STATIC, UPDATE, "dense.onnx::b8-c1")
-        other.assert_outcomes(passed=1)
+        assert_ended(run.runpytest_subprocess(*STATIC, UPDATE, "dense.onnx::b8-c1"), passed=1)
         return write(store, plan)
 
     monkeypatch.setattr(BaselineStore, "apply", write_after_another)
     run.runpytest_inprocess(*STATIC, UPDATE, "dense.onnx::b1-c1").assert_outcomes(passed=1)
-    stored = BaselineStore(run.path / "baselines").read("dense")
-    assert stored is not None
+    stored = known(BaselineStore(run.path / "baselines").read("dense"))
     assert [case.id for case in stored.model.cases] == ["b1-c1", "b8-c1"]
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=2)
 
@@ -188,8 +187,7 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
         holder.wait()
 
     try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+        assert known(holder.stdout).readline() == "held\n"
         # Who finds the lock held sleeps before it looks again.
         monkeypatch.setattr(time, "sleep", kill)
         store = BaselineStore(tmp_path)
@@ -200,9 +198,6 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
     assert len(waits) == 1
     assert store.names() == (NAME,)
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
-
-
-# -- a disk that takes no more
 
 
 @pytest.fixture(scope="module")
@@ -368,9 +363,6 @@ def test_without_room_for_temporary_files_a_case_is_not_measured_and_says_why(
         assert "Traceback" not in told
 
 
-# -- folders that are closed
-
-
 def test_a_folder_of_baselines_that_is_closed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,9 +409,6 @@ def test_a_folder_of_profiles_that_is_read_only_is_told_before_anything_is_measu
         with pytest.raises(OutputError, match=r"Read-only file system\. .*--profile-dir"):
             change()
     assert snapshot_files(profiles.root) == before
-
-
-# -- files that are none, or broken
 
 
 def _pipe(path: Path) -> None:
@@ -529,8 +518,7 @@ def test_whatever_lies_in_the_place_of_peaks_they_are_measured_anew(
     put(fault, path)
     found = find_peaks(tmp_path, KEY)
     assert found.peaks == ()
-    assert found.note is not None
-    assert str(path) in found.note
+    assert str(path) in known(found.note)
     if path.is_dir():
         assert str(keep_peaks(tmp_path, PEAKS)).endswith(" not kept")
         return
@@ -587,9 +575,6 @@ def test_no_depth_of_nesting_is_more_than_an_error(tmp_path: Path, opening: str)
             read_stored_profile(path)
         path.write_text(f"[{deep},\n{kernel('a', 1, 2)},\n{inference(0, 9)}]")
         assert run_command("trace", str(path)).exit_code in {0, 2}
-
-
-# -- files that were cut off, or changed
 
 
 def test_a_twin_that_lacks_a_byte_or_has_another_one_is_refused(tmp_path: Path) -> None:
@@ -706,8 +691,7 @@ def assert_harmless(text: str) -> None:
 
 
 def test_no_text_of_a_baseline_breaks_what_is_shown_or_written_of_it(tmp_path: Path) -> None:
-    before = plan_update(None, make_recording()).after
-    assert before is not None
+    before = known(plan_update(None, make_recording()).after)
     kept = 0
     for data, read, write in (
         (MODEL_BYTES, read_model, write_model),

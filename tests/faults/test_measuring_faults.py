@@ -50,7 +50,7 @@ from tests.support.command import Result, run
 from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
 from tests.support.full_disk import room_for
 from tests.support.processes import children, ends, on_linux
-from tests.support.project import read_json
+from tests.support.project import assert_ended, read_json
 from tests.support.small_models import ones, parse, save_beside, zero
 from tests.support.timed_models import (
     JSON,
@@ -155,9 +155,6 @@ def profiled(*arguments: str) -> tuple[Result, list[dict[str, Any]]]:
     return result, cases
 
 
-# -- workers
-
-
 @pytest.mark.slow
 @on_linux
 def test_memory_that_runs_out_fails_its_case_and_the_next_is_measured(folder: Path) -> None:
@@ -236,8 +233,6 @@ def test_a_quantizer_that_is_killed_fails_its_variant_and_the_others_go_on() -> 
     assert {"SIGKILL", "quantizer."} <= set(failures["int8-dynamic"].split())
     assert failures["int8-static"].endswith("ValueError: of its own.")
 
-
-# -- a model that changes
 
 CHANGES = [
     ("replace", "m.onnx was changed after it was opened"),
@@ -393,8 +388,6 @@ def test_a_model_that_is_cut_off_is_an_error_and_no_crash() -> None:
             read()
 
 
-# -- clocks
-
 # In a worker, before anything else is imported.
 JUMPING = """
 import random, time
@@ -456,8 +449,7 @@ def noisy(clock: FakeClock, seed: int, asleep_at: int) -> Suspended:
 def test_an_hour_within_one_inference_is_no_verdict(asleep_at: int, is_new: bool) -> None:  # noqa: FBT001  # drawn
     clock, gate = FakeClock(), Gate()
     sides = noisy(clock, 1, asleep_at * (not is_new)), noisy(clock, 2, asleep_at * is_new)
-    bench = FakeDuetBench(*sides)
-    rounds = sample_duet(bench, DUET_POLICY, clock, lambda _: None, gate.is_decided)
+    rounds = sample_duet(FakeDuetBench(*sides), DUET_POLICY, clock, lambda _: None, gate.is_decided)
     verdicts = {metric.verdict for metric in latency_metrics(rounds, gate) if metric.gated}
     assert verdicts <= {Verdict.PASSED, Verdict.INCONCLUSIVE}
 
@@ -470,8 +462,6 @@ def test_an_hour_within_one_inference_is_not_the_median(asleep_at: int) -> None:
     median = summarize([each.times_ns for each in rounds], 1).percentile(50.0)
     assert median.value_ns is None or median.value_ns == pytest.approx(MS, rel=0.1)
 
-
-# -- processors
 
 two_processors = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
@@ -536,9 +526,6 @@ def assert_only_the_second_is_measured(result: Result, cases: Sequence[dict[str,
     assert first["outcome"] == "skipped"
     assert first["reason"].startswith("2 cores are wanted, but")
     assert second["outcome"] == "measured"
-
-
-# -- interrupts, and what is left behind
 
 
 def send_interrupt(*_: object, **__: object) -> NoReturn:
@@ -652,8 +639,6 @@ def test_what_crashes_leaves_nothing(disturb: GiveSign, command: str) -> None:
     assert (result.exit_code, result.err) == (3, "")
     assert "was killed by SIGKILL (killed) in round 1 (measure)" in result.out
 
-
-# -- test runs
 
 project = plugin_conftest.run
 # The second test ends the process that runs it, where pytest-xdist has several.
@@ -771,8 +756,7 @@ def test_a_worker_of_xdist_that_is_killed_leaves_what_was_stored_of_its_case(
     before = read_json(file)["cases"]
     write_timed(models.path / "base.onnx", width=16)
     models.makepyfile(test_runs=KILLED.format(more="", body="os.kill(os.getpid(), signal.SIGKILL)"))
-    result = models.runpytest_subprocess("-p", "xdist", "-n", "1", *static)
-    result.assert_outcomes(passed=3, failed=1)
+    assert_ended(models.runpytest_subprocess("-p", "xdist", "-n", "1", *static), passed=3, failed=1)
     after = read_json(file)["cases"]
     assert list(after) == list(before)
     assert {name for name in after if after[name] != before[name]} == {"b1-c1", "b2-c1", "b8-c1"}

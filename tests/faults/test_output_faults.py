@@ -66,9 +66,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# -- pipes and devices
-
-
 def test_a_named_pipe_is_not_opened_before_there_is_something_to_write(pipe: Path) -> None:
     # Nobody reads it: to open it would be to wait.
     check_output(pipe)
@@ -138,17 +135,13 @@ def test_an_open_file_of_the_shell_goes_on_where_it_is(folder: Path) -> None:
 
 def test_the_weights_of_a_model_are_not_put_beside_a_pipe(folder: Path, pipe: Path) -> None:
     (folder / "in").mkdir()
-    model = onnx.load(folder / "m.onnx")
-    save_beside(model, folder / "in" / "outside.onnx", "w.bin")
+    save_beside(onnx.load(folder / "m.onnx"), folder / "in" / "outside.onnx", "w.bin")
     with read_from(pipe) as read:
         done = run("shapes", "in/outside.onnx", "-o", "pipe")
     assert (done.exit_code, done.err) == (0, "")
     assert "weights stay in w.bin: put that next to the model to run it\n" in done.out
     assert onnx.load_model_from_string(read[0]).graph.initializer
     assert names(folder) == ["in", "m.onnx", "pipe"]
-
-
-# -- what must not be written over
 
 
 @pytest.mark.parametrize(
@@ -231,9 +224,6 @@ def test_a_model_that_cannot_be_read_is_reported_where_a_report_exists(folder: P
     (folder / "broken.onnx").write_bytes(b"no model")
     (folder / "old.json").write_text("{}")
     assert "broken.onnx" in refusal("profile", "--static", "broken.onnx", "--json", "old.json")
-
-
-# -- files
 
 
 def test_a_file_is_the_old_one_until_the_new_one_is_whole(folder: Path) -> None:
@@ -326,9 +316,6 @@ def test_a_name_that_is_too_long_is_told(folder: Path, arguments: tuple[str, ...
     assert names(folder) == ["m.onnx"]
 
 
-# -- streams that lack some characters, or are closed, and a folder that was removed
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_report_is_shown_where_not_every_character_can_be(folder: Path, encoding: str) -> None:
     write_dense(folder / "größe 模型.onnx")
@@ -417,9 +404,6 @@ def test_a_path_that_is_no_utf8_is_written_counted_and_told_of(folder: Path) -> 
         f"b1-c1: failed: a worker only takes text that is valid UTF-8, not {folder}"
         r"/m\udcff.onnx: give the file or the folder another name."
     ) in done.out
-
-
-# -- memory that runs out
 
 
 @pytest.mark.usefixtures("folder")

@@ -67,8 +67,7 @@ def _weight(dims: list[int], **fields: object) -> bytes:
 def _made(op: str, values: list[int]) -> bytes:
     """A tensor of the shape `values`, as a constant that a node takes."""
     model = parse(f"g (float[1] x) => (y) {{ y = {op} }}")
-    shape = onnx.numpy_helper.from_array(np.array(values, np.int64), "s")
-    model.graph.initializer.append(shape)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(values, np.int64), "s"))
     return bytes(model.SerializeToString())
 
 
@@ -87,8 +86,7 @@ def _info(name: str) -> bytes:
 def _typed(depth: int) -> bytes:
     """An input that is a sequence of sequences of ... of tensors."""
     model = parse("g (float[2] x) => (y) { y = Relu (x) }")
-    tensor = model.graph.input[0].type.SerializeToString()
-    kind = _nested_type(tensor, depth)
+    kind = _nested_type(model.graph.input[0].type.SerializeToString(), depth)
     data = model.SerializeToString()
     info = _field(11, model.graph.input[0].SerializeToString())
     own = _field(11, _field(1, b"x") + _field(2, kind))

@@ -80,8 +80,7 @@ def check_markdown(text: str) -> list[str]:
     check_terminal(text)
     tokens = _MARKDOWN.parse(text)
     inline = [child for token in tokens for child in token.children or ()]
-    shown = "".join(token.content for token in inline if token.type == "text")
-    assert not _LINKED.search(shown)
+    assert not _LINKED.search("".join(token.content for token in inline if token.type == "text"))
     assert not {token.type for token in inline} & _FOREIGN_TOKENS
     kinds = [
         token.type for token in (*tokens, *inline) if token.type not in {"text", "text_special"}

@@ -27,6 +27,7 @@ from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from tests.support.checkout import ROOT
 from tests.support.installed import install
+from tests.support.known import known
 from tests.support.project import read_json
 from tests.support.recordings import record_baseline
 from tests.support.simulated import simulate
@@ -129,8 +130,7 @@ class Files(Struct):
 
     @property
     def times(self) -> dict[str, Any]:
-        assert self.machine is not None
-        found: dict[str, Any] = self.machine["cases"][CASE]
+        found: dict[str, Any] = known(self.machine)["cases"][CASE]
         return found
 
 

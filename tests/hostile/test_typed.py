@@ -19,6 +19,7 @@ from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shell_path, shell_word
 from tests.hostile.named_models import EVERYTHING, NAMES, named_model
+from tests.support.known import known
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -58,9 +59,7 @@ def test_dimensions_that_are_missing(name: str) -> None:
     code = code[code.rindex(" Give dims=") + len(" Give dims=") :]
     assert [ast.literal_eval(key) for key in _keys(code)] == shown
 
-    table = in_table(error)
-    found = re.search(r" Give (dims = \{.*\}) in the table of the model, ", table)
-    assert found is not None
+    found = known(re.search(r" Give (dims = \{.*\}) in the table of the model, ", in_table(error)))
     (dims,) = tomllib.loads(found[1].replace(" = SIZE", " = 1")).values()
     assert list(dims) == shown
 

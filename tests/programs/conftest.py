@@ -13,6 +13,8 @@ from pytest_modelperf.programs.messages import Side, StationPlace
 from pytest_modelperf.programs.sides import SideStation
 from tests.support.project import write_dense
 
+_IMPORTS = "import numpy as np\nimport onnxruntime as ort\n"
+
 
 class Project:
     """The files of a project, written into the work tree and the tree of an older commit."""
@@ -64,7 +66,7 @@ class Project:
 
     def reach(self, text: str, test: str = "test_it", **files: str) -> SideStation:
         """Start a station for a test with this text, and wait for the call."""
-        self.write({"test_program.py": text, **files})
+        self.write({"test_program.py": f"{_IMPORTS}{text}", **files})
         station = self.start(test)
         station.wait_reached()
         return station

@@ -60,9 +60,6 @@ def compare(before: Any, after: Any, *inputs: object) -> CaseComparison:  # noqa
     )
 
 
-# -- the speedup
-
-
 def test_a_comparison_with_a_number_holds_for_the_whole_interval() -> None:
     speedup = Speedup(2.0, 1.8, 2.2)
     assert speedup > 1.7
@@ -114,11 +111,7 @@ def test_sides_that_did_not_run_in_turn_have_no_speedup() -> None:
     stored = Metric("latency_p50", 2.0, 1.0, Verdict.IMPROVED, interval=(0.4, 0.6))
     for how in (None, How.STORED):
         assert repr(CaseComparison(CASE, (stored,), (), how=how).speedup) == "unknown"
-    duet = CaseComparison(CASE, (stored,), (), how=How.DUET)
-    assert repr(duet.speedup) == "2.00x (1.67 to 2.50)"
-
-
-# -- judging
+    assert repr(CaseComparison(CASE, (stored,), (), how=How.DUET).speedup) == "2.00x (1.67 to 2.50)"
 
 
 def test_a_callable_that_takes_half_the_time_is_twice_as_fast() -> None:
@@ -153,9 +146,6 @@ def test_outputs_fail_a_comparison_only_with_a_tolerance() -> None:
     assert judge_callables(CASE, rounds, strict, (other,)).verdict is Verdict.REGRESSED
 
 
-# -- both sides in this process
-
-
 @pytest.fixture
 def dense(tmp_path: Path) -> Path:
     """A model that multiplies by ones."""
@@ -188,8 +178,7 @@ def test_a_dict_has_the_inputs_of_a_model_by_name(dense: Path) -> None:
 
 def test_both_sides_run_in_turn_and_equally_often() -> None:
     calls: list[str] = []
-    found = compare(lambda: calls.append("before"), lambda: calls.append("after"))
-    assert found.failure is None
+    assert compare(lambda: calls.append("before"), lambda: calls.append("after")).failure is None
     assert calls.count("before") == calls.count("after")
     # The block of a round shuffles the sides, so no side runs many times in a row.
     longest = max(
@@ -229,9 +218,6 @@ def test_a_function_whose_call_runs_nothing_is_refused(kind: str) -> None:
     side: Callable[[], object] = {"coroutine": coroutine, "generator": generator}[kind]
     with pytest.raises(EngineOptionError, match=f"{kind}.*calling it runs nothing"):
         compare(side, lambda: None)
-
-
-# -- inputs and outputs
 
 
 def test_inputs_of_a_model_are_in_its_order_or_by_name() -> None:

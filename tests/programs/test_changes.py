@@ -43,8 +43,7 @@ def test_each_file_is_named(top: Path) -> None:
 
 
 def test_files_of_one_name_have_their_folders(top: Path) -> None:
-    files = {**FILES, "a/reader.py": b"a\n"}
-    assert changes(seen_of(files), top) == ["a/reader.py is gone"]
+    assert changes(seen_of({**FILES, "a/reader.py": b"a\n"}), top) == ["a/reader.py is gone"]
 
 
 def test_a_folder_in_place_of_a_file_is_a_change(top: Path) -> None:

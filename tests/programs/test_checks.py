@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.project import assert_ended
 from tests.support.repository import git
 from tests.support.stored_programs import reader_repository
 
@@ -37,8 +38,7 @@ def test_a_program_is_recorded_unchanged_and_worse_by_its_work(
     result, case = _run(repository)
     assert case["verdict"] == "new"
     result, case = _run(repository, "--modelperf-update-baseline")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*recorded 1 program: test_read.py++test_read*"])
+    assert_ended(result, "*recorded 1 program: test_read.py++test_read*", passed=1)
     stored = json.loads((project / "baselines/test_read.py++test_read/program.json").read_text())
     assert set(stored["files"]) == {"reader.py", "test_read.py"}
     assert [model["path"] for model in stored["models"]] == ["model.onnx"]
@@ -61,8 +61,7 @@ def test_a_program_is_recorded_unchanged_and_worse_by_its_work(
     assert case["reasons"] == ["a call makes 1 session of model.onnx, and made 0 before"]
     # What is not committed cannot be recorded.
     result, case = _run(repository, "--modelperf-update-baseline")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*not committed: reader.py*--modelperf-uncommitted*"])
+    assert_ended(result, "*not committed: reader.py*--modelperf-uncommitted*", failed=1)
 
 
 @pytest.mark.slow
@@ -151,9 +150,8 @@ def test_a_second_program_in_a_test_is_refused(repository: pytest.Pytester) -> N
         "def test_read(modelperf):\n    modelperf.check(len, [1])\n    modelperf.check(len, [1])\n"
     )
     result = repository.runpytest_subprocess(*_FAST)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*checks a second program*each=*", "test_read.py::test_read *failed*"]
+    assert_ended(
+        result, "*checks a second program*each=*", "test_read.py::test_read *failed*", failed=1
     )
     result.stdout.no_fnmatch_line("*b1-c1*")
 
@@ -201,6 +199,4 @@ def test_a_program_is_held_against_budgets_of_its_own(
 ) -> None:
     source = _GENERATOR.format(budget=budget, call=call)
     (repository.path / "project" / "test_read.py").write_text(source)
-    result = repository.runpytest_subprocess(*_FAST)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*{expected}"])
+    assert_ended(repository.runpytest_subprocess(*_FAST), f"*{expected}", failed=1)

@@ -56,9 +56,6 @@ def refusal(
     return str(caught.value)
 
 
-# -- the recorded commit
-
-
 def test_a_commit_that_head_contains_is_accepted(repository: ProgramRepository) -> None:
     first = repository.commit("first", FIRST)
     assert recorded(repository, first, seen_of(FIRST))[0] == first
@@ -86,9 +83,6 @@ def test_the_id_of_a_file_or_a_tag_is_not_a_commit(repository: ProgramRepository
     repository.commit("first", FIRST)
     blob = git(repository.path, "rev-parse", "HEAD:reader.py")
     assert "does not have" in refusal(repository, blob, seen_of(SECOND))
-
-
-# -- squashed and rebased merges
 
 
 def squashed(repository: ProgramRepository, commit: str | None = "") -> tuple[str, str, Path]:
@@ -187,9 +181,6 @@ def test_a_pointer_of_git_lfs_has_the_digest(repository: ProgramRepository) -> N
     assert accepted_commit(stored_program(seen), file, repository.path) == brought
 
 
-# -- shallow clones
-
-
 def shallow_clone(repository: ProgramRepository, path: Path) -> None:
     git(path.parent, "clone", "--quiet", "--depth=1", repository.path.as_uri(), str(path))
 
@@ -228,9 +219,6 @@ def test_a_shallow_clone_with_the_recorded_content_needs_no_other(
     shallow_clone(repository, clone)
     file = clone / "baselines" / "tests--test_read.py++test_page" / "program.json"
     assert accepted_commit(stored, file, clone) == last
-
-
-# -- what is not committed
 
 
 def test_changed_and_untracked_files_that_were_read_are_listed(
@@ -279,9 +267,6 @@ def test_ignored_files_that_were_read_are_listed(repository: ProgramRepository) 
     seen = seen_of({**FIRST, "models/w.bin": b"", "kept.bin": b"", "new.py": b""})
     assert ignored_files(seen, repository.path) == ("models/w.bin",)
     assert ignored_files(seen_of({}), repository.path) == ()
-
-
-# -- the repository
 
 
 def test_the_top_folder_is_that_of_the_work_tree(

@@ -52,8 +52,7 @@ def test_another_build_of_the_engine_takes_its_place(tmp_path: Path) -> None:
 def test_one_requirement_is_changed(tmp_path: Path) -> None:
     maker = Maker()
     python_with("Magika==1.0.3", SEEN, tmp_path, maker)
-    versions = [each for each in maker.asked if each.lower().startswith("magika")]
-    assert versions == ["Magika==1.0.3"]
+    assert [each for each in maker.asked if each.lower().startswith("magika")] == ["Magika==1.0.3"]
     assert "numpy==2.1.0" in maker.asked
 
 

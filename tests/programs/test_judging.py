@@ -226,8 +226,7 @@ def test_a_slow_program_gets_the_time_of_some_rounds() -> None:
 
 
 def _function(place: str, calls: int, own_ms: float) -> FunctionTime:
-    own_ns = round(own_ms * _MS)
-    return FunctionTime(place=place, file=None, calls=calls, own_ns=own_ns)
+    return FunctionTime(place=place, file=None, calls=calls, own_ns=round(own_ms * _MS))
 
 
 def test_an_inference_is_no_function_of_the_program() -> None:

@@ -88,8 +88,7 @@ def test_a_session_that_a_call_makes_is_named_by_what_the_call_does_with_it() ->
 
 def test_sessions_of_one_name_are_paired_by_their_model_and_options() -> None:
     other = replace(_REC, model="rec.onnx (2)", options={"threads": "4"})
-    found = compare_work(_work(_REC, other), _work(other, _REC))
-    assert found.differences == ()
+    assert compare_work(_work(_REC, other), _work(other, _REC)).differences == ()
 
 
 def test_macs_that_are_known_are_not_counted_again() -> None:

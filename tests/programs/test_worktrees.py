@@ -127,8 +127,7 @@ def test_a_sparse_checkout_of_the_user_leaves_nothing_out(
     first = repository.commit("first", FIRST)
     git(repository.path, "sparse-checkout", "set", "nothing")
     assert not (repository.path / "src/inner.py").exists()
-    tree = tree_of(first, repository.path, folder=cache)
-    assert (tree / "src/inner.py").exists()
+    assert (tree_of(first, repository.path, folder=cache) / "src/inner.py").exists()
 
 
 def test_an_unknown_commit_leaves_nothing(repository: ProgramRepository, cache: Path) -> None:
@@ -137,8 +136,6 @@ def test_an_unknown_commit_leaves_nothing(repository: ProgramRepository, cache: 
         tree_of("1" * 40, repository.path, folder=cache)
     assert not [path for path in cache.rglob("*") if path.name.startswith("1111111111")]
 
-
-# -- several processes
 
 _MAKER = """
 import sys
@@ -197,9 +194,6 @@ def test_a_tree_without_its_note_is_made_again(repository: ProgramRepository, ca
     assert not (tree / "left").exists()
 
 
-# -- removing
-
-
 def test_trees_that_are_not_used_are_removed(repository: ProgramRepository, cache: Path) -> None:
     now = time.time()
     commits = [repository.commit(f"{i}", {"reader.py": b"%d" % i}) for i in range(3)]
@@ -248,15 +242,11 @@ def test_at_most_ten_trees_are_kept_and_those_in_use(
 def test_trees_of_a_removed_repository_are_removed(
     repository: ProgramRepository, cache: Path, tmp_path: Path
 ) -> None:
-    first = repository.commit("first", FIRST)
-    tree = tree_of(first, repository.path, folder=cache)
+    tree = tree_of(repository.commit("first", FIRST), repository.path, folder=cache)
     shutil.rmtree(repository.path)
     other = ProgramRepository(tmp_path / "other")
     tree_of(other.commit("first", FIRST), other.path, folder=cache)
     assert not tree.parent.exists()
-
-
-# -- submodules
 
 
 @pytest.fixture
@@ -280,11 +270,9 @@ def test_submodules_are_as_they_were(with_submodule: ProgramRepository, cache: P
 
 
 def test_a_tree_with_submodules_is_removed(with_submodule: ProgramRepository, cache: Path) -> None:
-    first = git(with_submodule.path, "rev-parse", "HEAD")
-    tree = tree_of(first, with_submodule.path, folder=cache)
+    tree = tree_of(git(with_submodule.path, "rev-parse", "HEAD"), with_submodule.path, folder=cache)
     later = time.time() + (KEPT_DAYS + 1) * DAY
-    second = with_submodule.commit("second")
-    tree_of(second, with_submodule.path, folder=cache, now=lambda: later)
+    tree_of(with_submodule.commit("second"), with_submodule.path, folder=cache, now=lambda: later)
     assert not tree.exists()
 
 
@@ -295,9 +283,6 @@ def test_a_submodule_that_is_not_here_has_a_sentence(
     git(with_submodule.path, "submodule", "--quiet", "deinit", "--force", "sub")
     with pytest.raises(UsageError, match=r"submodule sub.*`git submodule update --init sub`"):
         tree_of(first, with_submodule.path, folder=cache)
-
-
-# -- files that git ignores
 
 
 def test_an_ignored_file_is_linked(repository: ProgramRepository, cache: Path) -> None:

@@ -118,8 +118,7 @@ def test_the_type_accepts_all_that_is_written() -> None:
 
 def test_a_record_is_read_back_with_what_the_document_lacks() -> None:
     found = msgspec.convert(to_json(WHOLE.of(RECORD)), WHOLE.json_type)
-    back = WHOLE.read(found, by_name=RECORD.by_name, best=None, folder=RECORD.folder)
-    assert back == RECORD
+    assert WHOLE.read(found, by_name=RECORD.by_name, best=None, folder=RECORD.folder) == RECORD
     assert WHOLE.read_part(Size, "size", found, "") == RECORD.size
 
 

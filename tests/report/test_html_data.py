@@ -44,7 +44,7 @@ from pytest_modelperf.profiler.shown.page_latency import (
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.report.html.render import check_html_extra, dump_data, pack
 from pytest_modelperf.report.model import Tone
-from pytest_modelperf.stats.records import Percentile, Ratio, spread_of_round
+from pytest_modelperf.stats.records import Ratio, spread_of_round
 from pytest_modelperf.sweep.report import sweep_data
 from pytest_modelperf.testing.outcomes import RunReport
 from pytest_modelperf.testing.report import run_data, run_report
@@ -65,6 +65,7 @@ from tests.support.comparisons import (
     with_names,
 )
 from tests.support.facts import make_model
+from tests.support.known import known
 from tests.support.light_models import light_model
 from tests.support.markup import EVIL, Markup, unpacked, unpacked_models
 from tests.support.profiles import (
@@ -117,9 +118,6 @@ def side_run(median_ms: float) -> SideRun:
     )
 
 
-# -- latencies
-
-
 def test_a_point_has_the_throughput_of_its_median_and_of_the_ends_of_its_interval() -> None:
     latency = make_latency(make_rounds(4.0), batch_size=8)
     point: Any = point_entry("b8-c2", Case(8, 2, (("seq", 64),)), RanFigures(latency=latency))
@@ -154,20 +152,6 @@ def test_a_percentile_without_enough_samples_is_named_and_has_no_time() -> None:
         "p50": True, "p90": True, "p95": True, "p97": True, "p99": False, "p99.9": False,
     }  # fmt: skip
     assert (entry["samples"], entry["rounds"]) == (240, 6)
-
-
-def test_numbers_that_json_has_no_word_for_are_null() -> None:
-    latency = make_latency(make_rounds(2.0))
-    endless = Percentile(percent=50.0, needed=11, value_ns=2e6, low_ns=1e6, high_ns=math.inf)
-    latency = replace(latency, percentiles=(endless, *latency.percentiles[1:]))
-    read = json.loads(
-        dump_data({"point": point_entry("x", Case(1, 1), RanFigures(latency=latency))})
-    )
-    assert read["point"]["interval_ms"] == [1.0, None]
-    assert json.loads(dump_data({"a": (math.nan, -math.inf, 1.5)})) == {"a": [None, None, 1.5]}
-
-
-# -- a profile
 
 
 def test_a_profile_is_one_model_of_one_side_with_a_point_for_each_case_that_was_to_run() -> None:
@@ -277,9 +261,6 @@ def test_a_function_has_a_latency_and_no_layers() -> None:
     assert (model["cases"][0]["layers"], model["cases"][0]["types"]) == ([], [])
 
 
-# -- a comparison
-
-
 def test_a_comparison_has_both_sides_everywhere() -> None:
     median, p95, *others = SLOWER.metrics
     metrics = (median, replace(p95, measured_ratio=1.114), *others)
@@ -355,8 +336,7 @@ def test_a_failure_is_the_reason_of_its_side_alone(
 
 def at(name: str, index: int) -> LayerRow:
     made = row(name, "Conv", 1.0)
-    assert made.time is not None
-    return replace(made, time=replace(made.time, layer=index))
+    return replace(made, time=replace(known(made.time), layer=index))
 
 
 def test_layers_stand_in_the_order_of_the_graph_and_those_that_are_gone_where_they_were() -> None:
@@ -383,8 +363,7 @@ def test_a_layer_counts_in_the_precision_of_its_kernel_once() -> None:
         (share, replace(time, precision="int8") if time.layer == 0 else time)
         for share, time in SHARES
     ]
-    assert case.measured is not None
-    now = replace(case, measured=with_layer_times(case.measured, quantized))
+    now = replace(case, measured=with_layer_times(known(case.measured), quantized))
     data = comparison_data(compared(compare_cases(case, now)))
     (shown,) = one_model(data)["cases"]
     types = {entry["type"]: entry["precisions"] for entry in shown["types"]}
@@ -422,16 +401,12 @@ def test_the_zeros_of_weights_are_in_a_page_only_where_weights_were_read() -> No
     profile = measured_classifier()
     counted = profile.cases[0].static
     zeros = Sparsity(zeros=1, size=4, pattern="1x4", block_ratio=0.25, n_of_m=(2, 4))
-    read = replace(counted.layers[0], sparsity=zeros, effective_macs=3)
-    layers = (read, *counted.layers[1:])
+    layers = (replace(counted.layers[0], sparsity=zeros, effective_macs=3), *counted.layers[1:])
     case = replace(profile.cases[0], counted=replace(counted, layers=layers))
     (sparse,) = one_model(profile_data(replace(profile, cases=(case,))))["cases"]
     first = sparse["layers"][0]
     assert (first["sparsity"], first["patterns"]) == ([0.25], ["1x4, 2:4"])
     assert first["effective_macs"] == [3]
-
-
-# -- a run
 
 
 def test_a_run_has_a_model_for_each_baseline_and_the_names_of_its_reports() -> None:
@@ -496,9 +471,6 @@ def test_a_run_without_a_case_has_no_model_and_a_page() -> None:
     assert "no case" in Markup(render_run_page(report)).text
 
 
-# -- a sweep
-
-
 def sweep_of(*names: str, threshold_ms: float | None = 5.0) -> Any:  # noqa: ANN401  # as below
     configurations = [make_configuration(b, 1, s) for b in (1, 4) for s in (1, 2)]
     sides = [
@@ -556,14 +528,10 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
     assert "b4-c1-s2: failed: it <died>" in text
 
 
-# -- what a page says without JavaScript
-
-
 def test_the_page_of_a_comparison_says_all_that_decides() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     comparison = compared(SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
-    page = render_comparison_page(comparison, machine=MACHINE, made=made)
-    text = Markup(page).text
+    text = Markup(render_comparison_page(comparison, machine=MACHINE, made=made)).text
     for told in (
         "encoder.onnx → encoder2.onnx",
         "1 of 6 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 improved, 1 unchanged;",
@@ -651,9 +619,6 @@ def test_of_many_cases_only_those_with_something_to_say_have_a_section() -> None
     assert render_run_page(run(*fine[:9], outcome(SLOWER))).count("<details") == 10
 
 
-# -- whatever a name holds
-
-
 @given(st.text(st.characters()))
 def test_any_text_is_the_same_after_packing_and_unpacking(text: str) -> None:
     packed = pack(dump_data({text: [text]}))
@@ -691,9 +656,6 @@ def test_a_name_is_shown_as_it_is() -> None:
     assert "\u202e" not in page
     (model,) = unpacked_models(page)
     assert model["cases"][0]["layers"][0]["names"] == [EVIL, EVIL]
-
-
-# -- the file
 
 
 def big(layers: int) -> Comparison:
@@ -755,8 +717,7 @@ def test_a_page_has_everything_in_it_and_names_nothing_to_load() -> None:
 
 
 def test_the_same_data_makes_the_same_page() -> None:
-    first = render_profile_page(measured_cases())
-    assert first == render_profile_page(measured_cases())
+    assert render_profile_page(measured_cases()) == render_profile_page(measured_cases())
 
 
 _PACKAGE = Path(pytest_modelperf.__file__).parent
@@ -768,9 +729,6 @@ def test_no_script_and_no_style_ends_before_its_end(path: Path) -> None:
     text = path.read_text("utf-8")
     assert text.strip()
     assert re.search(r"</(script|style)|<!--", text, re.IGNORECASE) is None
-
-
-# -- the command
 
 
 def model_path() -> str:

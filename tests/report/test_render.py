@@ -143,8 +143,7 @@ def test_an_empty_block_is_not_shown() -> None:
 def test_a_section_below_a_table_has_its_title() -> None:
     rows = Rows(Table("", (Column("ms"),), (("1.20",),), caption="of one\ninference"))
     lines = Paragraph((Line(text="run it again"),))
-    check = Code("check", "pytest", is_command=True)
-    advice = Section(title="what to do", blocks=(lines, check))
+    advice = Section(title="what to do", blocks=(lines, Code("check", "pytest", is_command=True)))
     report = Report(title="net", blocks=(rows, advice))
     assert render_report(report, TextStyle(40)) == snapshot("""\
 

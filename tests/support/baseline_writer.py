@@ -37,6 +37,7 @@ from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import StoredInputs
 from tests.support.facts import make_engine, make_fidelity, make_kind, make_model, make_provenance
+from tests.support.known import known
 
 NAME = "models--encoder"
 DAY = dt.date(2026, 1, 31)
@@ -155,8 +156,7 @@ class Scenario:
 
 def _removal(case_ids: Sequence[str] | None) -> Callable[[Baseline | None], UpdatePlan]:
     def plan(stored: Baseline | None) -> UpdatePlan:
-        assert stored is not None
-        return plan_removal(stored, case_ids)
+        return plan_removal(known(stored), case_ids)
 
     return plan
 
@@ -219,8 +219,7 @@ def kill_everywhere(folder: Path) -> None:
         before = folder / f"{number}-before"
         before.mkdir(parents=True)
         if scenario.stored is not None:
-            store = BaselineStore(before)
-            store.apply(plan_update(None, scenario.stored))
+            BaselineStore(before).apply(plan_update(None, scenario.stored))
         after = folder / f"{number}-after"
         calls = _attempt(scenario, before, after, at=-1)
         attempts = [(at, False) for at in range(len(calls))]

@@ -143,8 +143,7 @@ def write_profile(path: Path, lines: Iterable[str], end: str = "\n") -> Path:
 def read(path: Path) -> tuple[list[Span], tuple[str, ...]]:
     """The spans of a profile, which are checked to be nested, and its notes."""
     profile = OrtProfile(path)
-    events = list(profile)
-    return check_nesting(events), profile.notes
+    return check_nesting(list(profile)), profile.notes
 
 
 def of(spans: Iterable[Span], category: Category) -> list[Span]:

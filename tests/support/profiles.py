@@ -20,6 +20,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profil
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from tests.support.facts import make_engine
+from tests.support.known import known
 from tests.support.small_models import ones, parse
 
 NS_PER_MS = 1_000_000
@@ -157,8 +158,7 @@ def with_layer_times(
     measurement: Measurement, shares: Sequence[tuple[float, LayerTime]]
 ) -> Measurement:
     """The measurement with layer times that are such shares of its median."""
-    median_ns = measurement.latency.percentile(50.0).value_ns
-    assert median_ns is not None
+    median_ns = known(measurement.latency.percentile(50.0).value_ns)
     return replace(
         measurement,
         layer_times=tuple(replace(time, ns=share * median_ns) for share, time in shares),

@@ -41,6 +41,19 @@ def write_table(run: pytest.Pytester, text: str) -> None:
     run.makepyprojecttoml(dedent(text))
 
 
+def run_tests(run: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
+    """Run the tests of one file."""
+    run.makepyfile(source)
+    return run.runpytest_inprocess(*options)
+
+
+def assert_ended(result: pytest.RunResult, *lines: str, **outcomes: int) -> pytest.RunResult:
+    """Return a run that ended with these outcomes and shows these lines, in this order."""
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(lines)
+    return result
+
+
 def collected(run: pytest.Pytester, *arguments: str) -> list[str]:
     """The ids of the tests that such a run would run, in that order."""
     result = run.runpytest_inprocess(*STATIC, "--collect-only", "-q", *arguments)

@@ -19,6 +19,7 @@ from pytest_modelperf.sweep.records import (
     find_sweet_spot,
 )
 from tests.support.facts import make_model
+from tests.support.known import known
 from tests.support.profiles import ENGINE, MACHINE, NEEDED
 
 NS_PER_MS = 1e6
@@ -162,11 +163,8 @@ def _amounts(point: SweepPoint) -> dict[str, int]:
 
 
 def _rate(point: SweepPoint) -> float:
-    assert point.throughput is not None
-    return point.throughput.value
+    return known(point.throughput).value
 
 
 def _over(value: float | None, base: float | None) -> Ratio:
-    assert value is not None
-    assert base is not None
-    return make_ratio(value / base, 0.02)
+    return make_ratio(known(value) / known(base), 0.02)

@@ -27,6 +27,7 @@ from pytest_modelperf.whatif.records import (
 )
 from pytest_modelperf.whatif.report import WhatIfView, whatif_report
 from tests.support.facts import make_model
+from tests.support.known import known
 from tests.support.profiles import ENGINE, MACHINE, NS_PER_MS, make_measurement
 
 CONFIDENCE = 0.99
@@ -116,12 +117,11 @@ def make_level(
         if kind.ms is not None
     }
     ms, before = sum(types.values()), baseline.latency.p50_ms
-    assert before is not None
     fields: dict[str, Any] = {
         "title": BASELINE if variant is None else variant.title,
         "variant": variant,
         "ms": ms,
-        "speedup": None if variant is None else make_speedup(before / ms),
+        "speedup": None if variant is None else make_speedup(known(before) / ms),
         "macs": baseline.static.macs,
         "params": baseline.static.params,
         "size_bytes": 48_000,

@@ -18,17 +18,21 @@ from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.files.git import ask_git
 from pytest_modelperf.revisions.commits import is_inside
 from pytest_modelperf.testing.older import check_against, older_version
+from tests.support.repository import git, needs_git
 from tests.support.small_models import ones, parse
+from tests.support.stored_programs import isolate_git
 
 LINEAR = "g (float[N,3] x) => (float[N,5] y) { y = MatMul(x, w) }"
 REAL_GIT = shutil.which("git") or ""
 
-pytestmark = pytest.mark.skipif(not REAL_GIT, reason="needs git")
+pytestmark = needs_git
 
-IDENTITY = (
-    "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false",
-    "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always",
-)  # fmt: skip
+
+def put(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 @dataclass(frozen=True)
@@ -38,21 +42,11 @@ class Repository:
     path: Path
 
     def git(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [REAL_GIT, *IDENTITY, *arguments],
-            cwd=self.path,
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        return done.stdout.strip()
+        return git(self.path, "-c", "protocol.file.allow=always", *arguments)
 
     def commit(self, files: Mapping[str, bytes]) -> str:
         """Write the files, commit all of them, and say the id."""
-        for name, content in files.items():
-            path = self.path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        put(self.path, files)
         self.git("add", "--all", ".")
         self.git("commit", "--quiet", "--allow-empty", "--message", "some change")
         return self.git("rev-parse", "HEAD")
@@ -72,12 +66,7 @@ class Repository:
 @pytest.fixture(autouse=True)
 def _own_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No settings of this machine, and no repository around the folders of the tests."""
-    for name in tuple(os.environ):
-        if name.startswith("GIT_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.resolve()))
+    isolate_git(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -88,7 +77,7 @@ def repository(tmp_path: Path) -> Repository:
 def new_repository(path: Path) -> Repository:
     path.mkdir()
     repository = Repository(path)
-    repository.git("init", "--quiet")
+    repository.git("init", "--quiet", "--initial-branch=main")
     return repository
 
 
@@ -114,9 +103,6 @@ def everything_below(folder: Path) -> dict[str, tuple[int, bytes]]:
         for path in folder.rglob("*")
         if path.is_file()
     }
-
-
-# -- from git
 
 
 @pytest.mark.parametrize(
@@ -203,8 +189,7 @@ def test_filters_are_applied(repository: Repository) -> None:
     repository.git("config", "filter.packed.smudge", "gzip -dc")
     repository.commit({".gitattributes": b"*.onnx filter=packed\n", "m.onnx": model(1)})
     repository.commit({"m.onnx": model(2)})
-    stored = repository.git("cat-file", "-s", "HEAD~1:m.onnx")
-    assert int(stored) != len(model(1))
+    assert int(repository.git("cat-file", "-s", "HEAD~1:m.onnx")) != len(model(1))
     assert repository.taken("HEAD~1") == model(1)
 
 
@@ -278,9 +263,6 @@ def test_a_link_that_leads_nowhere_is_refused(repository: Repository, aim: str, 
     assert said in repository.refusal("HEAD")
 
 
-# -- external data
-
-
 def test_external_data_comes_from_the_same_commit_and_is_named_if_it_was_not_committed(
     repository: Repository,
 ) -> None:
@@ -314,9 +296,6 @@ def test_a_file_that_is_no_model_is_refused_by_its_place_and_ref(repository: Rep
     repository.commit({"m.onnx": model(1)})
     with pytest.raises(ModelError, match=r"m\.onnx as of HEAD~1 \([0-9a-f]{10}\) is not an ONNX"):
         repository.taken("HEAD~1")
-
-
-# -- what git cannot give
 
 
 def test_a_file_that_was_not_there_is_not_looked_for_under_another_name(
@@ -434,8 +413,6 @@ def test_a_git_that_does_not_answer_is_ended(
         ask_git(tmp_path, "status", seconds=0.01)
 
 
-# -- Git LFS
-
 POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"
     b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
@@ -512,9 +489,6 @@ def test_external_data_may_be_a_pointer_too(
         assert (path.parent / "w.bin").read_bytes() == b"weights"
 
 
-# -- by a path
-
-
 def test_the_path_of_a_file_is_the_older_version_itself_and_stays(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(model(2))
     (tmp_path / "old.onnx").write_bytes(model(1))
@@ -536,9 +510,7 @@ def test_a_path_is_seen_from_here_before_the_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
-    (root / "here").mkdir(parents=True)
-    for version, path in enumerate([root / "m.onnx", root / "old.onnx", root / "here/old.onnx"]):
-        path.write_bytes(model(version))
+    put(root, {"m.onnx": model(0), "old.onnx": model(1), "here/old.onnx": model(2)})
     monkeypatch.chdir(root / "here")
     assert Repository(root).taken("old.onnx") == model(2)
     monkeypatch.chdir(tmp_path)
@@ -547,19 +519,14 @@ def test_a_path_is_seen_from_here_before_the_root(
 
 @pytest.mark.parametrize("place", ["old/models/m.onnx", "old/m.onnx"])
 def test_in_a_folder_it_lies_at_the_same_place_or_at_its_name(tmp_path: Path, place: str) -> None:
-    for name, version in {"root/models/m.onnx": 2, place: 1}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(model(version))
-    root = Repository(tmp_path / "root")
-    assert root.taken(str(tmp_path / "old"), "models/m.onnx") == model(1)
+    put(tmp_path, {"root/models/m.onnx": model(2), place: model(1)})
+    assert Repository(tmp_path / "root").taken(str(tmp_path / "old"), "models/m.onnx") == model(1)
 
 
 @pytest.mark.parametrize("other", ["m.onnx", "b/m.onnx"])
 def test_a_name_that_two_models_have_is_not_enough(tmp_path: Path, other: str) -> None:
     root = Repository(tmp_path)
-    for name in ("a/m.onnx", other, "old/m.onnx"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(model(1))
+    put(tmp_path, dict.fromkeys(("a/m.onnx", other, "old/m.onnx"), model(1)))
     said = root.refusal("old", "a/m.onnx")
     assert str(tmp_path / other) in said
     assert f"Put it at {tmp_path / 'old/a/m.onnx'}" in said
@@ -569,16 +536,12 @@ def test_a_name_that_two_models_have_is_not_enough(tmp_path: Path, other: str) -
 def test_copies_make_no_name_ambiguous(tmp_path: Path, copy: str) -> None:
     (tmp_path / "env").mkdir()
     (tmp_path / "env/pyvenv.cfg").touch()
-    for name in ("a/m.onnx", copy, "old/m.onnx"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(model(3 if name == "old/m.onnx" else 1))
+    put(tmp_path, {"a/m.onnx": model(1), copy: model(1), "old/m.onnx": model(3)})
     assert Repository(tmp_path).taken("old", "a/m.onnx") == model(3)
 
 
 def test_a_folder_without_the_model_says_what_it_has(tmp_path: Path) -> None:
-    for name in ("models/m.onnx", "old/n.onnx"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_bytes(model(1))
+    put(tmp_path, dict.fromkeys(("models/m.onnx", "old/n.onnx"), model(1)))
     said = Repository(tmp_path).refusal("old", "models/m.onnx")
     assert "which does not contain models/m.onnx or m.onnx." in said
     assert f"There are: {tmp_path / 'old/n.onnx'}." in said

@@ -21,6 +21,8 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.testing.ahead import SettledCache
 from pytest_modelperf.testing.checking import Checker
+from tests.support.known import known
+from tests.support.project import assert_ended
 from tests.support.recordings import record_baseline
 from tests.support.timed_models import store
 from tests.testing.test_plans import LIMITS, stack
@@ -45,8 +47,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Sequence[BaselineRec
 
 
 def write(run: pytest.Pytester, name: str, seed: int, activation: str = "Relu") -> None:
-    data = stack(activation, seed=seed).SerializeToString()
-    (run.path / f"{name}.onnx").write_bytes(data)
+    (run.path / f"{name}.onnx").write_bytes(stack(activation, seed=seed).SerializeToString())
 
 
 def scale(run: pytest.Pytester, name: str, factor: float, **starts: int) -> None:
@@ -149,24 +150,20 @@ def test_a_plan_that_differs_is_made_once_before_the_duet(
 def test_a_model_that_a_fixture_writes_is_checked_as_it_is_then(
     retrained: pytest.Pytester, checked_here: list[str]
 ) -> None:
-    retrained.makeconftest(
-        """
+    retrained.makeconftest("""
         import os, pytest
 
         @pytest.fixture(scope="session", autouse=True)
         def export(pytestconfig):
             os.utime(pytestconfig.rootpath / "two.onnx", ns=(1, 1))
-        """
-    )
-    retrained.makepyfile(
-        """
+        """)
+    retrained.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(model="one.onnx", batch_size=64)
         @pytest.mark.perf_case(model="two.onnx", batch_size=64)
         def test_model(): pass
-        """
-    )
+        """)
     check(retrained, "test_a_model_that_a_fixture_writes_is_checked_as_it_is_then.py")
     assert [case["verdict"] for case in cases(retrained)] == ["passed", "passed"]
     (test,) = checked_here
@@ -174,8 +171,7 @@ def test_a_model_that_a_fixture_writes_is_checked_as_it_is_then(
 
 
 def test_a_cache_is_empty_until_a_case_is_kept(retrained: pytest.Pytester) -> None:
-    cache = SettledCache.of_user()
-    assert cache is not None
+    cache = known(SettledCache.of_user())
     assert cache.is_empty
     check(retrained, "one.onnx").assert_outcomes(passed=1)
     assert not cache.is_empty
@@ -225,15 +221,13 @@ def test_a_case_with_a_budget_is_not_kept(
     retrained: pytest.Pytester, started: list[subprocess.Popen[bytes]]
 ) -> None:
     """A budget may limit what no key holds, such as the size of a distribution."""
-    retrained.makepyfile(
-        """
+    retrained.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(model="one.onnx", batch_size=64)
         @pytest.mark.perf_budget(macs=10**9)
         def test_model(): pass
-        """
-    )
+        """)
     for _ in range(2):
         started.clear()
         check(retrained, "test_a_case_with_a_budget_is_not_kept.py").assert_outcomes(passed=1)
@@ -286,12 +280,10 @@ def test_workers_of_one_run_plan_each_model_once(
         return plain(self, check, *others)
 
     monkeypatch.setattr(Checker, "settle", settle)
-    retrained.makeconftest(
-        """
+    retrained.makeconftest("""
         def pytest_configure(config):
             config.workerinput = {"testrunuid": "a run"}
-        """
-    )
+        """)
     for _ in range(2):
         check(retrained, "-p", "no:terminal")
     assert sorted(settled) == [f"{name}.onnx::b64-c1" for name in sorted(NAMES)]
@@ -301,8 +293,7 @@ def test_a_machine_that_cannot_be_used_is_reported_by_each_test(
     retrained: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, checked_here: list[str]
 ) -> None:
     monkeypatch.setenv("MODELPERF_LOCK", str(retrained.path / "one.onnx" / "lock"))
-    result = check(retrained)
-    result.assert_outcomes(failed=3)
+    assert_ended(check(retrained), failed=3)
     assert len(checked_here) == 3
 
 

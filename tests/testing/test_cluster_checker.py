@@ -34,6 +34,7 @@ from pytest_modelperf.testing.checking import Checked, Checker
 from pytest_modelperf.testing.on_cluster import CheckRequest, ClusterChecker, ClusterTerms
 from pytest_modelperf.testing.outcomes import NOT_SENT, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
+from tests.support.known import known
 from tests.support.recordings import record_baseline
 from tests.support.timed_models import record_base, store, write_timed
 
@@ -148,9 +149,7 @@ def test_a_case_that_was_sent_has_the_outcome_of_one_that_stayed(folder: Path) -
     assert there.outcome.confidence == here.outcome.confidence
     names = [metric.name for metric in here.outcome.comparison.metrics]
     assert [metric.name for metric in there.outcome.comparison.metrics] == names
-    assert there.profile is not None
-    assert here.profile is not None
-    assert there.profile.static == here.profile.static
+    assert known(there.profile).static == known(here.profile).static
 
 
 def test_a_case_that_did_not_run_knows_the_machine_that_judged_it(folder: Path) -> None:
@@ -162,8 +161,7 @@ def test_a_case_that_did_not_run_knows_the_machine_that_judged_it(folder: Path) 
     check = replace(check_of(model, baseline="own"), setup=setup)
     outcome = on_cluster(FakeCluster(machine(HERE)), context(folder)).check(check).outcome
     assert outcome.verdict is Verdict.UNCHANGED
-    assert outcome.machine is not None
-    assert outcome.machine.key == HERE
+    assert known(outcome.machine).key == HERE
 
 
 def test_a_check_arrives_as_it_was_sent(folder: Path) -> None:
@@ -197,16 +195,14 @@ def test_a_profile_comes_back_only_where_somebody_reads_it(folder: Path) -> None
 
 def test_a_recording_comes_back_whole_and_is_of_the_model_here(folder: Path) -> None:
     model = (folder / "slow_400us.onnx").read_bytes()
-    cluster = FakeCluster(machine(HERE))
-    checker = on_cluster(cluster, context(folder, update=UpdateMode.ALL))
+    checker = on_cluster(FakeCluster(machine(HERE)), context(folder, update=UpdateMode.ALL))
     outcome = checker.check(check_of(model, baseline="memory")).outcome
     assert outcome.recording is not None
     assert outcome.recording.model == replace(outcome.model, sha256=outcome.recording.model.sha256)
     assert outcome.model.name == "the given model"
     place = BaselineStore(folder / "baselines")
     place.apply(plan_update(None, outcome.recording))
-    stored = place.read("memory")
-    assert stored is not None
+    stored = known(place.read("memory"))
     assert stored.machine(HERE) is not None
     assert stored.twin == outcome.recording.twin
 
@@ -231,9 +227,7 @@ def test_what_is_measured_is_told_to_the_machine(
 def test_layers_are_timed_on_the_machine_that_judged_the_case(folder: Path) -> None:
     cluster = FakeCluster(machine(HERE))
     checker = on_cluster(cluster, context(folder), takes_layers=True)
-    profile = checker.check(check_of(folder / "base.onnx")).profile
-    assert profile is not None
-    assert profile.measured is not None
+    assert known(checker.check(check_of(folder / "base.onnx")).profile).measured is not None
     assert len(cluster.jobs) == 1
 
 
@@ -362,10 +356,8 @@ def test_a_case_that_its_machine_cannot_measure_alone_says_why(folder: Path) -> 
 def test_a_recorded_case_is_compared_with_the_baseline_before_for_the_history(folder: Path) -> None:
     settings = {"update": UpdateMode.ALL, "history": folder / "history"}
     checker = on_cluster(FakeCluster(machine(HERE)), context(folder, **settings))
-    link = checker.check(check_of(folder / "slow_400us.onnx")).outcome.link
-    assert link is not None
-    assert link.comparison is not None
-    (median,) = [m for m in link.comparison.metrics if m.name == "latency_p50"]
+    link = known(checker.check(check_of(folder / "slow_400us.onnx")).outcome.link)
+    (median,) = [m for m in known(link.comparison).metrics if m.name == "latency_p50"]
     assert median.ratio == pytest.approx(2.0, rel=0.02)
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from tests.support.project import (
     STATIC,
+    assert_ended,
     assert_says_no_internals,
     assert_usage_error,
     collected,
+    run_tests,
     write_dense,
     write_linear,
     write_table,
@@ -31,9 +33,6 @@ def models(run: pytest.Pytester) -> pytest.Pytester:
     write_dense(run.path / "models/encoder.onnx")
     write_dense(run.path / "models/decoder.onnx", width=7)
     return run
-
-
-# -- named on the command line
 
 
 def test_a_named_model_is_a_test(run: pytest.Pytester) -> None:
@@ -110,8 +109,7 @@ def test_the_way_to_the_tables_of_a_project_tests_its_models(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, project: Path
 ) -> None:
     monkeypatch.chdir(project)
-    result = run.runpytest_inprocess(*STATIC, "--rootdir=.")
-    result.assert_outcomes(passed=1)
+    result = assert_ended(run.runpytest_inprocess(*STATIC, "--rootdir=."), passed=1)
     result.stdout.no_fnmatch_line("*does not read*")
 
 
@@ -178,18 +176,13 @@ def test_a_broken_model_is_one_message_and_the_others_are_run(
 ) -> None:
     (run.path / "broken.onnx").write_bytes(content)
     result = run.runpytest_inprocess(*STATIC, "broken.onnx", "dense.onnx")
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines([message, "FAILED broken.onnx::cases - *"])
+    assert_ended(result, message, "FAILED broken.onnx::cases - *", failed=1, passed=1)
     assert_says_no_internals(result)
-
-
-# -- sizes that a model leaves open
 
 
 def test_the_table_that_a_model_with_an_open_size_shows_can_be_pasted(run: pytest.Pytester) -> None:
     failed = run.runpytest_inprocess(*STATIC, "linear.onnx")
-    failed.assert_outcomes(errors=1)
-    failed.stdout.fnmatch_lines(["*linear.onnx *'seq'*"])
+    assert_ended(failed, "*linear.onnx *'seq'*", errors=1)
     failed.stdout.fnmatch_lines(["seq=64 in x[[]1]: a guess: a usual size"])
     failed.stdout.no_fnmatch_line("*--dim *")
     assert_says_no_internals(failed)
@@ -215,15 +208,11 @@ def test_a_model_that_has_a_table_is_shown_its_keys_alone(run: pytest.Pytester) 
     ],
 )
 def test_the_arguments_that_are_shown_can_be_pasted(run: pytest.Pytester, test: str) -> None:
-    run.makepyfile(test.format(""))
-    failed = run.runpytest_inprocess(*STATIC)
+    failed = run_tests(run, test.format(""), *STATIC)
     assert failed.ret != pytest.ExitCode.OK
     (shown,) = {line.removeprefix("E").strip() for line in failed.outlines if '={"' in line}
     run.makepyfile(test_pasted=test.format(f", {shown}"))
     run.runpytest_inprocess(*STATIC, "test_pasted.py").assert_outcomes(passed=1)
-
-
-# -- named by tables
 
 
 ENCODER_CASES = [f"models/encoder.onnx::{case}" for case in ("b1-c1", "b1-c2", "b8-c1", "b8-c2")]
@@ -289,8 +278,7 @@ def test_a_dimension_may_be_nothing(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {seq = 0}')
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
     write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {N = 0, seq = 1}')
-    result = run.runpytest_inprocess(*STATIC)
-    result.stdout.fnmatch_lines(["*'N' cannot be 0:*"])
+    run.runpytest_inprocess(*STATIC).stdout.fnmatch_lines(["*'N' cannot be 0:*"])
 
 
 @pytest.mark.parametrize(
@@ -401,8 +389,7 @@ def test_the_command_that_accepts_a_case_of_such_a_model_records_it(run: pytest.
     write_dense(run.path / name)
     run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline", name).assert_outcomes(passed=1)
     write_dense(run.path / name, width=7)
-    result = run.runpytest_inprocess(*STATIC, name)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(run.runpytest_inprocess(*STATIC, name), failed=1)
     told = " ".join(line.strip(" \\") for line in result.outlines)
     (words,) = re.findall(r'accept: pytest (--modelperf .*?"[^"]*")', told)
     run.runpytest_inprocess(*shlex.split(words)).assert_outcomes(passed=1)
@@ -503,20 +490,15 @@ def test_the_order_is_the_same_in_every_run(models: pytest.Pytester) -> None:
     assert first[:2] == ["models/decoder.onnx::b8-c1", "models/decoder.onnx::b1-c1"]
 
 
-# -- selected as any test is
-
-
 @pytest.mark.parametrize("options", [(), STATIC])
 def test_a_conftest_may_skip_models(run: pytest.Pytester, options: tuple[str, ...]) -> None:
-    run.makeconftest(
-        """
+    run.makeconftest("""
         import pytest
 
         def pytest_collection_modifyitems(items):
             for item in items:
                 item.add_marker(pytest.mark.skip(reason="not today"))
-        """
-    )
+        """)
     (run.path / "broken.onnx").write_bytes(b"no model")
     result = run.runpytest_inprocess(*options, "-rs", "dense.onnx", "broken.onnx")
     result.assert_outcomes(skipped=2)
@@ -548,11 +530,7 @@ def test_what_failed_last_is_run_again_alone(
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
     write_table(models, '[tool.modelperf.models."models/*.onnx"]\nbudget = {macs = 16}')
     models.runpytest_inprocess(*STATIC).assert_outcomes(passed=1, failed=1)
-    again = models.runpytest_inprocess(*STATIC, "--lf")
-    again.assert_outcomes(failed=1)
-
-
-# -- tables that mean nothing
+    assert_ended(models.runpytest_inprocess(*STATIC, "--lf"), failed=1)
 
 
 @pytest.mark.parametrize(
@@ -586,41 +564,35 @@ def test_a_table_that_means_nothing_is_one_line_that_says_where_it_stands(
 
 def test_a_table_that_names_no_file_fails_one_test_of_its_own(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."model/*.onnx"]\n[tool.modelperf.models."dense.onnx"]')
-    result = run.runpytest_inprocess(*STATIC, "-v")
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*pyproject.toml::model/[*].onnx[[]cases[]] FAILED*",
-            '[[]tool.modelperf.models."model/[*].onnx"[]] names no file below *',
-        ]
+    result = assert_ended(
+        run.runpytest_inprocess(*STATIC, "-v"),
+        "*pyproject.toml::model/[*].onnx[[]cases[]] FAILED*",
+        '[[]tool.modelperf.models."model/[*].onnx"[]] names no file below *',
+        failed=1,
+        passed=1,
     )
     assert_says_no_internals(result)
 
 
 def test_a_table_that_names_no_file_does_not_disturb_who_names_a_test(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."model/*.onnx"]')
-    run.makepyfile("def test_other(): pass")
-    run.runpytest_inprocess(*STATIC, ".").assert_outcomes(passed=1)
+    run_tests(run, "def test_other(): pass", *STATIC, ".").assert_outcomes(passed=1)
 
 
 def test_a_model_whose_name_has_odd_characters_is_a_test_all_the_same(run: pytest.Pytester) -> None:
     write_dense(run.path / "odd name's & é.onnx")
-    result = run.runpytest_inprocess(*STATIC, "-v", "odd name's & é.onnx")
-    result.assert_outcomes(passed=1)
+    assert_ended(run.runpytest_inprocess(*STATIC, "-v", "odd name's & é.onnx"), passed=1)
 
 
 def test_budgets_of_a_table_are_held(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {macs = 14, params = 15}')
-    result = run.runpytest_inprocess(*STATIC)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["over budget: *MACs*"])
+    assert_ended(run.runpytest_inprocess(*STATIC), "over budget: *MACs*", failed=1)
 
 
 def test_the_file_of_inputs_of_a_table_lies_below_the_root(run: pytest.Pytester) -> None:
     import numpy as np
 
-    folder = run.mkdir("arrays")
-    np.savez(folder / "x.npz", x=np.ones((4, 3), np.float32))
+    np.savez(run.mkdir("arrays") / "x.npz", x=np.ones((4, 3), np.float32))
     write_table(run, '[tool.modelperf.models."dense.onnx"]\ninput_file = "arrays/x.npz"')
     assert collected(run) == ["dense.onnx::b4-c1"]
 
@@ -633,8 +605,7 @@ def test_a_model_outside_of_the_root_has_no_table_of_its_name(
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbaseline = "inner.onnx"')
     options = (*STATIC, "--rootdir=.", "--modelperf-update-baseline")
     result = run.runpytest_inprocess(*options, str(outside))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*dense.onnx is not below *, the root of this run, *"])
+    assert_ended(result, "*dense.onnx is not below *, the root of this run, *", failed=1)
     assert not (run.path / "baselines").exists()
 
 
@@ -646,8 +617,7 @@ def test_a_model_named_through_a_link_to_the_root_has_its_table(
     table = '[tool.modelperf.models."dense.onnx"]\nbaseline = "dense.onnx"'
     write_table(run, f"{table}\nbudget = {{macs = 14}}")
     result = run.runpytest_inprocess(*STATIC, "--rootdir=.", str(link / "dense.onnx"))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
+    assert_ended(result, "over budget: MACs 15, limit 14", failed=1)
 
 
 def test_a_model_of_two_roots_is_found_by_the_table_of_the_root(run: pytest.Pytester) -> None:
@@ -656,9 +626,6 @@ def test_a_model_of_two_roots_is_found_by_the_table_of_the_root(run: pytest.Pyte
     result = run.runpytest_inprocess(*STATIC, str(outside))
     assert result.ret != pytest.ExitCode.OK
     assert_says_no_internals(result)
-
-
-# -- two tests of one case
 
 
 def write_marked(run: pytest.Pytester, model: str, words: str = "") -> None:

@@ -147,9 +147,6 @@ def test_the_drift_since_the_last_tag_counts_too(
     assert "drift since v1.0" in told(result)
 
 
-# -- what is missing
-
-
 def test_without_a_history_the_error_says_what_to_set(models: pytest.Pytester) -> None:
     result = models.runpytest_inprocess(*TIMED)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -159,15 +156,13 @@ def test_without_a_history_the_error_says_what_to_set(models: pytest.Pytester) -
 
 
 def test_a_case_without_a_baseline_has_no_drift(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf]
         history = "kept"
         [tool.modelperf.models."dense.onnx"]
         budget = {drift = "10%"}
-        """,
-    )
+    """
+    write_table(run, source)
     result = run.runpytest_inprocess("--modelperf", JSON, "-v", "--modelperf-max-seconds=1")
     assert "drift is not judged" in told(result)
     (case,) = cases_of(run)
@@ -176,20 +171,17 @@ def test_a_case_without_a_baseline_has_no_drift(run: pytest.Pytester) -> None:
 
 def test_a_run_that_counts_only_judges_no_drift(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {drift = 0.1}\n')
-    result = run.runpytest_inprocess(*STATIC, "-v", HISTORY)
-    assert "not judged without a run" in told(result)
+    assert "not judged without a run" in told(run.runpytest_inprocess(*STATIC, "-v", HISTORY))
 
 
 def test_a_function_has_no_drift(run: pytest.Pytester) -> None:
-    run.makepyfile(
-        f"""
+    run.makepyfile(f"""
         import pytest
 
         {MARK}
         @pytest.mark.perf_case(model=len)
         def test_function(): pass
-        """
-    )
+        """)
     result = run.runpytest_inprocess("--modelperf", HISTORY)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert "leave drift out" in told(result)

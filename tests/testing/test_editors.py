@@ -17,15 +17,12 @@ STATIC = ("--modelperf", "--modelperf-static-only")
 def project(run: pytest.Pytester) -> pytest.Pytester:
     """A model of a table, and a test with cases in a module and in a class."""
     write_dense(run.path / "models" / "dense.onnx")
-    run.makepyprojecttoml(
-        """
+    run.makepyprojecttoml("""
         [tool.modelperf.models."models/*.onnx"]
         batch_size = [1, 4]
         cores = 1
-        """
-    )
-    run.makepyfile(
-        """
+        """)
+    run.makepyfile("""
         import pytest
 
         MARK = pytest.mark.perf_case(model="models/dense.onnx", batch_size=[1, 2], cores=1)
@@ -37,8 +34,7 @@ def project(run: pytest.Pytester) -> pytest.Pytester:
             @MARK
             @pytest.mark.perf_budget(macs=1)
             def test_over(self): pass
-        """
-    )
+        """)
     return run
 
 

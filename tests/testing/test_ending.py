@@ -18,15 +18,18 @@ from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.testing.pytest_internals import lack_of_memory_told
 from tests.support.bencher import assert_is_bencher
-from tests.support.project import assert_says_no_internals, assert_usage_error, read_json
+from tests.support.project import (
+    assert_ended,
+    assert_says_no_internals,
+    assert_usage_error,
+    read_json,
+    run_tests,
+)
 from tests.support.small_models import save_beside
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, store, test_of
 
 COUNTS = (*TIMED, "--modelperf-static-only")
 FULL = Path("/dev/full")
-
-
-# -- interrupted
 
 
 def interrupted(models: pytest.Pytester, *options: str) -> pytest.RunResult:
@@ -58,8 +61,7 @@ def test_a_run_that_is_interrupted_reports_what_had_ended_and_writes_no_baseline
 def test_a_run_that_ends_early_says_how_many_tests_it_did_not_reach(
     models: pytest.Pytester, options: tuple[str, ...], stop: str
 ) -> None:
-    models.makepyfile(
-        f"""
+    models.makepyfile(f"""
         import pytest
 
         @pytest.mark.perf_case(model="base.onnx", batch_size=[1, 2, 4, 8])
@@ -68,8 +70,7 @@ def test_a_run_that_ends_early_says_how_many_tests_it_did_not_reach(
                 {stop}
 
         def test_other(): pass
-        """
-    )
+        """)
     result = models.runpytest_inprocess(
         *COUNTS, JSON, "-p", "no:randomly", *options, no_reraise_ctrlc=True
     )
@@ -83,15 +84,13 @@ def test_a_run_that_stops_after_a_failure_writes_what_had_ended(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(model="equal_200us.onnx", batch_size=[1, 2])
         def test_model(request):
             request.session.shouldstop = "it is enough"
-        """
-    )
+        """)
     result = models.runpytest_inprocess(*COUNTS, JSON, UPDATE, "--modelperf-prune")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["1 recorded.", "note: nothing was pruned: *"])
@@ -106,17 +105,14 @@ def test_an_error_at_collection_ends_a_run_early_and_writes_no_baseline(
     models.makepyfile(test_of("base.onnx"), test_broken="import no_such_module")
     quiet = models.runpytest_inprocess(*COUNTS, "--quiet")
     quiet.stdout.fnmatch_lines(["*model performance*", "note: the run ended early: 1 of 1 test*"])
-    result = models.runpytest_inprocess(*COUNTS, UPDATE, JSON)
-    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert models.runpytest_inprocess(*COUNTS, UPDATE, JSON).ret == pytest.ExitCode.INTERRUPTED
     assert not (models.path / "baselines").exists()
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_an_exit_with_any_code_is_an_interruption(models: pytest.Pytester, code: int) -> None:
     source = f"{test_of('base.onnx')}\n        def test_stop(): pytest.exit('stop', {code})\n"
-    models.makepyfile(source)
-    result = models.runpytest_inprocess(*COUNTS, JSON, UPDATE)
-    assert result.ret == code
+    assert run_tests(models, source, *COUNTS, JSON, UPDATE).ret == code
     assert [case["recorded"] for case in cases_of(models)] == [False]
     assert not (models.path / "baselines").exists()
 
@@ -130,14 +126,12 @@ def test_a_run_that_did_not_collect_its_tests_knows_no_unused_baselines(
 ) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
     store(recording, models.path / "baselines")
-    models.makeconftest(
-        """
+    models.makeconftest("""
         import pytest
 
         def pytest_collection():
             pytest.exit("nothing to do", 0)
-        """
-    )
+        """)
     result = models.runpytest_inprocess(*COUNTS, "--modelperf-prune", *options)
     assert result.ret == pytest.ExitCode.OK
     assert (models.path / "baselines/base/model.json").exists()
@@ -186,8 +180,7 @@ def test_the_baseline_of_a_skipped_test_that_asks_for_the_fixture_by_name_stays(
         "@pytest.fixture\n"
         "def by_name(request): return request.getfixturevalue('modelperf')\n"
     )
-    models.makepyfile(fixture + source)
-    models.runpytest_inprocess(*COUNTS, UPDATE).assert_outcomes(passed=1)
+    run_tests(models, fixture + source, *COUNTS, UPDATE).assert_outcomes(passed=1)
     models.makepyfile(f"{fixture}@pytest.mark.skip\n{source}")
     models.runpytest_inprocess(*COUNTS, "--modelperf-prune").assert_outcomes(skipped=1)
     assert (models.path / "baselines/base/model.json").exists()
@@ -226,9 +219,6 @@ def test_an_interrupt_while_a_run_ends_loses_nothing(
     assert [case["recorded"] for case in cases_of(models)] == [True]
     assert (models.path / "baselines/base/model.json").exists()
     assert_says_no_internals(result)
-
-
-# -- what cannot be read or written
 
 
 @pytest.mark.parametrize("options", [(UPDATE,), ("--modelperf-prune",)])
@@ -341,8 +331,7 @@ def test_a_baseline_in_conflict_is_an_error_of_its_test_and_stays_as_it_is(
     models.makepyfile(f"{test_of('base.onnx')}\n{test_of('equal_200us.onnx', baseline='b.onnx')}"
                       .replace("def test_model", "def test_first", 1))  # fmt: skip
     result = models.runpytest_inprocess(*COUNTS, JSON, "-k", "b1", *options)
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["*base/model.json*conflict*"])
+    assert_ended(result, "*base/model.json*conflict*", failed=1, passed=1)
     assert file.read_text("utf-8") == broken
     found = {case["test"].partition("::")[2]: case["failure"] for case in cases_of(models)}
     assert found == {"test_first[b1-c1]": found["test_first[b1-c1]"], "test_model[b1-c1]": None}
@@ -355,8 +344,7 @@ def test_a_broken_baseline_that_no_test_uses_is_an_error_of_the_run(
 ) -> None:
     store(recording, models.path / "baselines")
     (models.path / "baselines/base/model.json").write_text("<<<<<<< HEAD\n", "utf-8")
-    models.makepyfile(test_of("base.onnx", baseline="other.onnx"))
-    result = models.runpytest_inprocess(*COUNTS)
+    result = run_tests(models, test_of("base.onnx", baseline="other.onnx"), *COUNTS)
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["error: *base/model.json*"])
@@ -369,10 +357,8 @@ def test_a_machine_that_cannot_be_read_is_an_error_of_the_test(
     store(recording, models.path / "baselines")
     (file,) = (p for p in (models.path / "baselines/base").glob("*.json") if p.stem != "model")
     file.write_text("{}", "utf-8")
-    models.makepyfile(test_of("base.onnx"))
-    result = models.runpytest_inprocess(*COUNTS)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*{file.name}*"])
+    result = run_tests(models, test_of("base.onnx"), *COUNTS)
+    assert_ended(result, f"*{file.name}*", failed=1)
     assert_says_no_internals(result)
 
 
@@ -381,8 +367,7 @@ def test_a_machine_that_cannot_be_read_is_an_error_of_the_test(
 def test_a_report_that_cannot_be_written_is_an_error_of_the_run(
     models: pytest.Pytester, option: str
 ) -> None:
-    models.makepyfile(test_of("base.onnx"))
-    result = models.runpytest_inprocess(*COUNTS, f"--modelperf-{option}={FULL}")
+    result = run_tests(models, test_of("base.onnx"), *COUNTS, f"--modelperf-{option}={FULL}")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["1 new.", f"error: cannot write {FULL}: *."])
@@ -413,12 +398,8 @@ def test_a_report_is_not_written_over_what_is_read_or_another_report(
     model = models.path / "base.onnx"
     weights = save_beside(onnx.load(model), models.path / "outside.onnx")
     before = model.read_bytes(), weights.read_bytes()
-    result = models.runpytest_inprocess(*COUNTS, *options)
-    assert_usage_error(result, f"ERROR: {message}")
+    assert_usage_error(models.runpytest_inprocess(*COUNTS, *options), f"ERROR: {message}")
     assert (model.read_bytes(), weights.read_bytes()) == before
-
-
-# -- reports
 
 
 def test_reports_are_written_where_tests_fail_too(models: pytest.Pytester) -> None:
@@ -489,9 +470,7 @@ def test_a_failure_that_is_not_the_expected_one_is_told_as_any_other(
     models: pytest.Pytester,
 ) -> None:
     models.makepyfile(EXPECTED.replace("mark.xfail", "mark.xfail(raises=KeyError)", 1))
-    result = models.runpytest_inprocess(*COUNTS, "-k", "marked")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["1 over budget."])
+    assert_ended(models.runpytest_inprocess(*COUNTS, "-k", "marked"), "1 over budget.", failed=1)
 
 
 def test_pytest_benchmark_reads_its_json(models: pytest.Pytester) -> None:
@@ -509,9 +488,6 @@ def test_pytest_benchmark_reads_its_json(models: pytest.Pytester) -> None:
     head, *rows = (models.path / "bench.csv").read_text("utf-8").splitlines()
     median = head.split(",").index("median")
     assert [float(row.split(",")[median]) > 0.00019 for row in rows] == [True, True]
-
-
-# -- nothing is left behind
 
 
 @pytest.fixture
@@ -532,8 +508,7 @@ def test_runs_that_record_fail_or_crash_leave_nothing(
     recorded = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.5", UPDATE)
     recorded.assert_outcomes(passed=1)
     store(recording, models.path / "baselines")
-    models.makepyfile(test_of("slow_400us.onnx"))
-    models.runpytest_inprocess(*TIMED).assert_outcomes(failed=1)
+    run_tests(models, test_of("slow_400us.onnx"), *TIMED).assert_outcomes(failed=1)
     options = {"at": "20", "do": "signal", "signal": "SIGKILL"}
     models.makepyfile(test_of("base.onnx", engine="faulty", engine_options=options))
     models.runpytest_inprocess("--modelperf").assert_outcomes(failed=1)
@@ -572,6 +547,5 @@ def test_of_several_baselines_those_are_written_that_can_be(
         test_one=test_of("base.onnx"), test_two=test_of("base.onnx", baseline="other.onnx")
     )
     result = models.runpytest_inprocess(*COUNTS, UPDATE)
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["wrote *other.onnx"])
+    assert_ended(result, "wrote *other.onnx", failed=1, passed=1)
     assert (models.path / "baselines/other/model.json").exists()

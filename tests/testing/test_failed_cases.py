@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.support.project import STATIC, read_json, write_dense, write_table
+from tests.support.project import STATIC, assert_ended, read_json, write_dense, write_table
 
 REPORTS = (
     "--modelperf-json=run.json",
@@ -28,8 +28,7 @@ def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pyte
 
 
 def test_a_run_of_an_unreadable_model_alone_has_reached_its_end(models: pytest.Pytester) -> None:
-    result = models.runpytest_inprocess(*STATIC, "models/cut.onnx")
-    result.assert_outcomes(failed=1)
+    result = assert_ended(models.runpytest_inprocess(*STATIC, "models/cut.onnx"), failed=1)
     result.stdout.no_fnmatch_line("*ended early*")
 
 
@@ -72,43 +71,35 @@ def test_a_model_that_the_fixture_cannot_read_is_a_failed_case(
     models.makepyfile(
         f"def test_it(modelperf):\n    modelperf.{call}('models/cut.onnx', batch_size=2)\n"
     )
-    result = models.runpytest_inprocess(*STATIC, *REPORTS)
-    result.assert_outcomes(failed=1)
+    assert_ended(models.runpytest_inprocess(*STATIC, *REPORTS), failed=1)
     (case,) = read_json(models.path / "run.json")["cases"]
     assert REASON in case["failure"]
     assert case["model"]["name"] == "cut.onnx"
 
 
 def test_a_case_without_its_inputs_fails_at_its_own_sizes(models: pytest.Pytester) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(model="models/whole.onnx", batch_size=2)
         @pytest.mark.perf_budget(drift="10%")
         def test_it(): pass
-        """
-    )
-    result = models.runpytest_inprocess(*STATIC, *REPORTS)
-    result.assert_outcomes(failed=1)
+        """)
+    assert_ended(models.runpytest_inprocess(*STATIC, *REPORTS), failed=1)
     (case,) = read_json(models.path / "run.json")["cases"]
     assert (case["id"], case["batch_size"]) == ("b2-c1", 2)
     assert "--modelperf-history" in case["failure"]
 
 
 def test_a_failure_that_its_test_expects_is_shown_as_such(models: pytest.Pytester) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.xfail
         def test_it(modelperf):
             modelperf.check("models/cut.onnx")
-        """
-    )
-    result = models.runpytest_inprocess(*STATIC, *REPORTS)
-    result.assert_outcomes(xfailed=1)
-    result.stdout.fnmatch_lines(["1 xfailed."])
+        """)
+    assert_ended(models.runpytest_inprocess(*STATIC, *REPORTS), "1 xfailed.", xfailed=1)
 
 
 def test_a_file_that_cannot_be_collected_is_named_with_the_reason(models: pytest.Pytester) -> None:

@@ -7,7 +7,14 @@ import os
 
 import pytest
 
-from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
+from tests.support.project import (
+    STATIC,
+    assert_ended,
+    assert_says_no_internals,
+    run_tests,
+    write_dense,
+    write_table,
+)
 from tests.support.small_models import parse
 
 BLEND = "g (float[2,3] x) => (float[2,3] y) { y = my.ops.Blend(x) }"
@@ -24,9 +31,6 @@ def blend(run: pytest.Pytester) -> pytest.Pytester:
     """A folder with a model whose operator nobody knows."""
     (run.path / "blend.onnx").write_bytes(parse(BLEND).SerializeToString())
     return run
-
-
-# -- the fixture
 
 
 @pytest.mark.slow
@@ -73,9 +77,7 @@ def test_a_failed_budget_is_explained_in_a_few_lines(run: pytest.Pytester) -> No
             assert modelperf("linear.onnx", dims={"seq": 64}).static.macs <= 100
         """
     )
-    result = run.runpytest_inprocess("--modelperf")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E *assert 960 <= 100"])
+    result = assert_ended(run.runpytest_inprocess("--modelperf"), "E *assert 960 <= 100", failed=1)
     result.stdout.no_fnmatch_line("*StaticLayer(*")
     explained = [line for line in result.outlines if line.startswith("E ")]
     assert max(map(len, explained)) < 160
@@ -105,8 +107,7 @@ CASES_OF_BOTH = """
 
 def test_what_is_counted_is_had_without_a_run(run: pytest.Pytester) -> None:
     write_dense(run.path / "wide.onnx", width=7)
-    run.makepyfile(CASES_OF_BOTH)
-    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=5)
+    run_tests(run, CASES_OF_BOTH, *STATIC).assert_outcomes(passed=5)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +170,7 @@ def test_an_error_is_one_message_at_the_line_of_the_test(
             modelperf("linear.onnx", dims={{"seq": 1}})
         """
     )
-    result = run.runpytest_inprocess("--modelperf")
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines([f"*{message}"])
+    result = assert_ended(run.runpytest_inprocess("--modelperf"), f"*{message}", failed=1, passed=1)
     result.stdout.fnmatch_lines([f">*{call.replace('[', '[[]')}"])
     assert_says_no_internals(result)
 
@@ -191,8 +190,7 @@ def test_what_only_a_run_tells_is_skipped_where_none_is_wanted(run: pytest.Pytes
         """
     )
     result = run.runpytest_inprocess(*STATIC, "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*: needs a run, and --modelperf-static-only is given"])
+    assert_ended(result, "SKIPPED*: needs a run, and --modelperf-static-only is given", skipped=1)
 
 
 def test_a_call_looks_in_the_current_folder_and_beside_the_test(
@@ -241,9 +239,7 @@ def test_two_checks_of_one_case_that_is_run_differently_are_not_recorded(
         def test_long(modelperf):
             modelperf.check("linear.onnx", dims={"seq": 128})
     """
-    run.makepyfile(source)
-    result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
-    result.assert_outcomes(failed=2)
+    result = assert_ended(run_tests(run, source, *STATIC, "--modelperf-update-baseline"), failed=2)
     told = "error: two checks record the case b1-c1 of the baseline linear.onnx, but run it *"
     result.stdout.fnmatch_lines(["2 failed.", told])
     assert not (run.path / "baselines/linear").exists()
@@ -341,21 +337,15 @@ def test_callables_are_not_compared_where_nothing_runs(run: pytest.Pytester) -> 
 def test_a_comparison_with_a_callable_says_what_is_wrong(
     run: pytest.Pytester, call: str, message: str
 ) -> None:
-    run.makepyfile(f"def test_it(modelperf):\n    modelperf.{call}")
-    result = run.runpytest_inprocess("--modelperf")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"E{message}"])
+    result = run_tests(run, f"def test_it(modelperf):\n    modelperf.{call}", "--modelperf")
+    assert_ended(result, f"E{message}", failed=1)
     assert_says_no_internals(result)
 
 
 def test_the_names_of_models_are_told_in_one_line(run: pytest.Pytester) -> None:
     run.makepyfile('def test_it(modelperf):\n    modelperf("a\\nb\\x1b[31m.onnx")')
-    result = run.runpytest_inprocess(*STATIC)
-    result.assert_outcomes(failed=1)
-    assert "\x1b" not in result.stdout.str()
+    assert "\x1b" not in assert_ended(run.runpytest_inprocess(*STATIC), failed=1).stdout.str()
 
-
-# -- extensions
 
 COUNTS_BLEND = """
     def test_blend(modelperf):
@@ -366,8 +356,7 @@ COUNTS_BLEND = """
 
 def test_a_conftest_registers_operators(blend: pytest.Pytester) -> None:
     blend.makeconftest(BLEND_COSTS_1234)
-    blend.makepyfile(COUNTS_BLEND)
-    blend.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)
+    run_tests(blend, COUNTS_BLEND, "--modelperf").assert_outcomes(passed=1)
 
 
 def test_a_conftest_deeper_down_registers_operators_too(blend: pytest.Pytester) -> None:
@@ -436,8 +425,7 @@ def test_a_conftest_that_registers_wrongly_is_told_so(
     blend: pytest.Pytester, body: str, message: str
 ) -> None:
     blend.makeconftest(f"def modelperf_register_operators(operators):\n    {body}\n")
-    blend.makepyfile(COUNTS_BLEND)
-    result = blend.runpytest_inprocess("--modelperf")
+    result = run_tests(blend, COUNTS_BLEND, "--modelperf")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines([message])
     assert_says_no_internals(result)
@@ -463,9 +451,7 @@ def test_a_check_of_a_fixture_after_its_test_is_recorded_and_told(run: pytest.Py
     result.assert_outcomes(passed=1)
     ids = [case["id"] for case in json.loads((run.path / "run.json").read_text())["cases"]]
     assert ids == ["b1-c1", "b2-c1"]
-    result = run.runpytest(*STATIC)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["2 passed."])
+    assert_ended(run.runpytest(*STATIC), "2 passed.", passed=1)
 
 
 def test_a_check_that_fails_after_its_test_is_an_error_of_that_test(run: pytest.Pytester) -> None:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from tests.support.project import assert_says_no_internals, read_json, write_table
+from tests.support.project import assert_ended, assert_says_no_internals, read_json, write_table
 from tests.support.ssh import put_in_place_of_ssh
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of
 
@@ -47,8 +47,7 @@ def test_a_baseline_is_kept_under_the_key_of_the_board(models: pytest.Pytester) 
     write_table(models, TABLE)
     gateway = "--modelperf-gateway=board"
     first = measured(models, test_of("base.onnx", baseline="base.onnx"), gateway, UPDATE)
-    first.assert_outcomes(passed=1)
-    first.stdout.fnmatch_lines(["modelperf: *, through board*"])
+    assert_ended(first, "modelperf: *, through board*", passed=1)
     (file,) = [
         path for path in (models.path / "baselines" / "base").glob("*.json")
         if path.name != "model.json"
@@ -58,8 +57,7 @@ def test_a_baseline_is_kept_under_the_key_of_the_board(models: pytest.Pytester) 
     assert read_json(models.path / "run.json")["machine"]["key"] == file.stem
     stored = read_json(models.path / "baselines" / "base" / "model.json")
     assert stored["cases"]["b1-c1"]["provenance"]["machine"] == file.stem
-    second = measured(models, test_of("slow_400us.onnx"), gateway)
-    second.assert_outcomes(failed=1)
+    second = assert_ended(measured(models, test_of("slow_400us.onnx"), gateway), failed=1)
     (case,) = cases_of(models)
     assert case["verdict"] == "regressed"
     assert any("as when it was recorded" in note for note in case["notes"])
@@ -70,17 +68,15 @@ def test_a_baseline_is_kept_under_the_key_of_the_board(models: pytest.Pytester) 
 @pytest.mark.slow
 def test_the_nearest_setting_says_where_a_case_runs(models: pytest.Pytester) -> None:
     pythons = {name: other_python(models, name) for name in ("7", "8", "9")}
-    write_table(
-        models,
-        f"""
+    source = f"""
         [tool.modelperf]
         gateway = "seven"
         machines.seven = "{pythons["7"]}"
         [tool.modelperf.models."base.onnx"]
         [tool.modelperf.models."equal_200us.onnx"]
         gateway = "{pythons["8"]}"
-        """,
-    )
+    """
+    write_table(models, source)
     run = ("base.onnx", "equal_200us.onnx", *TIMED, JSON)
     models.runpytest_inprocess(*run)
     assert engines_of(models) == ["timed 7", "timed 8"]
@@ -114,8 +110,7 @@ def test_a_wrong_gateway_is_told_before_anything_runs(
 
 def test_a_marker_that_names_no_machine_fails_its_test(models: pytest.Pytester) -> None:
     result = measured(models, test_of("base.onnx", gateway="bord"))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*there is no machine 'bord'.*"])
+    assert_ended(result, "*there is no machine 'bord'.*", failed=1)
     assert_says_no_internals(result)
 
 
@@ -136,17 +131,13 @@ def test_a_python_of_the_baseline_does_not_go_with_a_board(models: pytest.Pytest
     measured(models, test_of("base.onnx"), UPDATE)
     option = f"--modelperf-baseline-python={sys.executable}"
     result = measured(models, test_of("base.onnx", gateway=BOARD), option)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*is a Python of this machine, and the case runs through ssh=*"])
+    assert_ended(result, "*is a Python of this machine, and the case runs through ssh=*", failed=1)
 
 
 def test_a_function_of_this_process_runs_through_no_gateway(models: pytest.Pytester) -> None:
-    result = measured(
-        models,
-        """
+    source = """
         def test_it(modelperf):
             assert modelperf(lambda: None, gateway="ssh=board").latency.p50_ms
-        """,
-    )
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*exists only in this process, and cannot run through the*"])
+    """
+    result = measured(models, source)
+    assert_ended(result, "*exists only in this process, and cannot run through the*", failed=1)

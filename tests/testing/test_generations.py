@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples.generating.make_decoder import DecoderShape, make_decoder
-from tests.support.project import STATIC, between, collected, read_json, write_table
+from tests.support.project import STATIC, assert_ended, between, collected, read_json, write_table
 from tests.support.small_models import parse
 
 # A cache that is as long as the whole generation, and names that no exporter gives.
@@ -40,12 +40,8 @@ def generation(phase: str) -> dict[str, object]:
 
 def refusal(run: pytest.Pytester) -> str:
     """What a run says of a table or a test that it cannot collect, on one line."""
-    result = run.runpytest_inprocess(*STATIC)
-    result.assert_outcomes(errors=1)
+    result = assert_ended(run.runpytest_inprocess(*STATIC), errors=1)
     return " ".join(between(result.outlines, "ERROR collecting", "short test summary").split())
-
-
-# -- cases
 
 
 def test_each_phase_of_a_generation_is_a_test(decoder: pytest.Pytester) -> None:
@@ -58,15 +54,13 @@ def test_each_phase_of_a_generation_is_a_test(decoder: pytest.Pytester) -> None:
 
 
 def test_a_prompt_has_one_prefill_however_much_is_generated(decoder: pytest.Pytester) -> None:
-    write_table(
-        decoder,
-        """
+    source = """
         [tool.modelperf.models."decoder.onnx"]
         batch_size = [1, 2]
         prompt = [16, 32]
         generate = [4, 8]
-        """,
-    )
+    """
+    write_table(decoder, source)
     names = [line.partition("::b1-c1-")[2] for line in collected(decoder, "-k", "b1")]
     assert sorted(names) == [
         "prompt16-generate4-step",
@@ -97,8 +91,7 @@ def test_a_phase_of_no_length_is_no_case(
 
 
 def test_markers_and_calls_take_the_same_words(decoder: pytest.Pytester) -> None:
-    decoder.makepyfile(
-        """
+    decoder.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case("decoder.onnx", prompt=16, generate=[4, 8])
@@ -116,10 +109,8 @@ def test_markers_and_calls_take_the_same_words(decoder: pytest.Pytester) -> None
 
         def test_called_for_both(modelperf):
             modelperf("decoder.onnx", prompt=16, generate=8)
-        """
-    )
-    result = decoder.runpytest_inprocess(*STATIC, "-v")
-    result.assert_outcomes(passed=4, failed=1)
+        """)
+    result = assert_ended(decoder.runpytest_inprocess(*STATIC, "-v"), passed=4, failed=1)
     result.stdout.fnmatch_lines_random(
         [
             "*test_marked?b1-c1-prompt16-prefill? NEW*",
@@ -128,9 +119,6 @@ def test_markers_and_calls_take_the_same_words(decoder: pytest.Pytester) -> None
             "*makes 2 cases, and a call takes one: give one size of each, and phase='prefill'*",
         ]
     )
-
-
-# -- what makes no sense
 
 
 @pytest.mark.parametrize(
@@ -171,14 +159,12 @@ def test_a_model_without_state_says_what_it_has_instead(run: pytest.Pytester) ->
 
 
 def test_a_python_function_generates_nothing(run: pytest.Pytester) -> None:
-    run.makepyfile(
-        """
+    run.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(lambda: None, prompt=16)
         def test_function(): ...
-        """
-    )
+        """)
     assert "the model is a Python function: leave them out" in refusal(run)
 
 
@@ -188,9 +174,6 @@ def test_a_tolerance_of_the_whole_run_may_name_phases(run: pytest.Pytester) -> N
         run, '[tool.modelperf]\ntolerance = {ttft = 0.1}\n[tool.modelperf.models."dense.onnx"]'
     )
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
-
-
-# -- baselines
 
 
 def test_a_baseline_knows_the_phases_and_their_counts(decoder: pytest.Pytester) -> None:
@@ -229,20 +212,17 @@ def test_work_on_every_token_but_the_last_fails_the_prefill_alone(decoder: pytes
 
 def test_a_prefill_into_another_static_cache_is_new(run: pytest.Pytester) -> None:
     """Its id is the same, but its cache is as long as prompt and generated tokens together."""
-    model = parse(OPEN_CACHE)
-    (run.path / "decoder.onnx").write_bytes(model.SerializeToString())
+    (run.path / "decoder.onnx").write_bytes(parse(OPEN_CACHE).SerializeToString())
     table = TABLE + "state = {cache_in = 'cache_out'}\nphase = 'prefill'\n"
     write_table(run, table)
     run.runpytest_inprocess(*STATIC, UPDATE).assert_outcomes(passed=1)
     run.runpytest_inprocess(*STATIC, "--modelperf-strict").assert_outcomes(passed=1)
     write_table(run, table.replace("generate = 8", "generate = 16"))
-    result = run.runpytest_inprocess(*STATIC, "--modelperf-strict")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "new: the baseline of b1-c1-prompt16-prefill was recorded with a cache for 8",
-            "  generated tokens. Now: 16. *",
-        ]
+    assert_ended(
+        run.runpytest_inprocess(*STATIC, "--modelperf-strict"),
+        "new: the baseline of b1-c1-prompt16-prefill was recorded with a cache for 8",
+        "  generated tokens. Now: 16. *",
+        failed=1,
     )
 
 
@@ -253,9 +233,6 @@ def test_an_unused_phase_is_pruned(decoder: pytest.Pytester) -> None:
     decoder.runpytest_inprocess(*STATIC, "--modelperf-prune").assert_outcomes(passed=1)
     cases = read_json(decoder.path / "baselines/decoder/model.json")["cases"]
     assert list(cases) == ["b1-c1-prompt16-prefill"]
-
-
-# -- what runs
 
 
 @pytest.mark.slow
@@ -295,8 +272,7 @@ def test_a_decoder_is_recorded_and_judged_in_each_phase(decoder: pytest.Pytester
 
 @pytest.mark.slow
 def test_the_fixture_has_the_figures_of_a_phase(decoder: pytest.Pytester) -> None:
-    decoder.makepyfile(
-        """
+    decoder.makepyfile("""
         def test_step(modelperf):
             step = modelperf("decoder.onnx", prompt=16, generate=8, phase="step", max_seconds=3)
             assert step.generation.tokens_per_second > 0
@@ -305,8 +281,7 @@ def test_the_fixture_has_the_figures_of_a_phase(decoder: pytest.Pytester) -> Non
         def test_plain(modelperf):
             sizes = {"sequence_length": 1, "past_sequence_length": 3}
             modelperf("decoder.onnx", dims=sizes, max_seconds=0.5).generation
-        """
-    )
+        """)
     result = decoder.runpytest_inprocess("--modelperf")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(

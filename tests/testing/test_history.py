@@ -22,11 +22,13 @@ from pytest_modelperf.testing.history_lines import ratio_to_baseline, write_hist
 from pytest_modelperf.testing.judging import LinkGate
 from tests.support.comparisons import GRAPH, SAME, SLOWER
 from tests.support.doubted_twin import doubted
+from tests.support.known import known
 from tests.support.profiles import make_round
 from tests.support.project import (
     STATIC,
     assert_says_no_internals,
     assert_usage_error,
+    run_tests,
     write_dense,
     write_table,
 )
@@ -59,8 +61,7 @@ def test_a_case_that_did_not_run_stands_under_this_machine(tmp_path: Path) -> No
     now = dt.datetime(2026, 2, 1, tzinfo=dt.timezone.utc)
     write_history(tmp_path / "kept", settings, [ran, kept], [], now)  # type: ignore[arg-type]  # a part of them
     found = {line.model: line.machine for line in lines_in(tmp_path / "kept")}
-    assert ran.machine is not None
-    assert found == {"ran": ran.machine.key, "kept": describe_machine().key}
+    assert found == {"ran": known(ran.machine).key, "kept": describe_machine().key}
     assert found["ran"] != found["kept"]
 
 
@@ -68,8 +69,7 @@ def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
-    models.makepyfile(test_of("slow_400us.onnx"))
-    models.runpytest_inprocess(*TIMED, HISTORY)
+    run_tests(models, test_of("slow_400us.onnx"), *TIMED, HISTORY)
     (line,) = lines_in(models.path / "kept")
     assert (line.model, line.case, line.engine, line.verdict) == (
         "base", "b1-c1", "timed", "regressed",
@@ -90,8 +90,7 @@ def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
 def test_a_model_with_the_plan_of_its_baseline_is_as_fast_without_a_run() -> None:
     counted = replace(SLOWER, metrics=GRAPH, how=How.PLAN)
     for name in ("latency_p50", "latency_p95"):
-        found = ratio_to_baseline(counted, name, is_static=False)
-        assert found is not None
+        found = known(ratio_to_baseline(counted, name, is_static=False))
         assert (found.ratio, found.low, found.high) == (1.0, 1.0, 1.0)
     assert ratio_to_baseline(replace(counted, how=None), "latency_p50", is_static=False) is None
 
@@ -105,8 +104,7 @@ def test_only_times_that_were_measured_in_turn_have_a_ratio() -> None:
     assert found[How.STORED] is None
     duet = found[How.DUET]
     assert duet == found[How.PARTS]
-    assert duet is not None
-    assert duet.high == 1.131
+    assert known(duet).high == 1.131
 
 
 def test_an_update_of_the_baseline_is_a_link_of_the_chain(
@@ -125,12 +123,11 @@ def test_an_update_of_the_baseline_is_a_link_of_the_chain(
     assert [line.unlinked for line in lines] == [None, None]
     link, later = lines[0].p50, lines[1].p50
     assert link is not None
-    assert later is not None
     # One interval in some fifty leaves out the true ratio.
     assert 0.99 < link.low <= link.ratio <= link.high < 1.01
     (chain,) = chain_cases(lines, HistoryMetric.P50).values()
     first, last = chain.points
-    assert last.level == pytest.approx(first.level + math.log(later.ratio))
+    assert last.level == pytest.approx(first.level + math.log(known(later).ratio))
     # The error of the link is that of the first point.
     assert chain.shift(0, 1).error == pytest.approx(math.sqrt(last.variance))
 
@@ -139,8 +136,7 @@ def test_the_link_of_a_slower_model_is_its_ratio(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
-    models.makepyfile(test_of("slow_400us.onnx"))
-    models.runpytest_inprocess(*TIMED, HISTORY, UPDATE)
+    run_tests(models, test_of("slow_400us.onnx"), *TIMED, HISTORY, UPDATE)
     (line,) = lines_in(models.path / "kept")
     assert line.p50 is not None
     assert line.p95 is not None
@@ -153,8 +149,7 @@ def test_a_broken_file_of_another_machine_loses_no_line(
 ) -> None:
     store(recording, models.path / "baselines")
     (models.path / "baselines/base/linux-arm64-4c.json").write_text("{")
-    models.makepyfile(test_of("base.onnx"))
-    models.runpytest_inprocess(*TIMED, HISTORY)
+    run_tests(models, test_of("base.onnx"), *TIMED, HISTORY)
     (line,) = lines_in(models.path / "kept")
     assert line.verdict == "passed"
 
@@ -193,12 +188,10 @@ def test_an_update_says_why_it_is_no_link(
     problem: str,
 ) -> None:
     store(change(recording), models.path / "baselines")
-    models.makepyfile(test_of("slow_400us.onnx"))
-    result = models.runpytest_inprocess(*TIMED, HISTORY, UPDATE)
+    result = run_tests(models, test_of("slow_400us.onnx"), *TIMED, HISTORY, UPDATE)
     (line,) = lines_in(models.path / "kept")
     assert (line.p50, line.recorded) == (None, True)
-    assert line.unlinked is not None
-    assert problem in line.unlinked
+    assert problem in known(line.unlinked)
     told = " ".join(line.strip() for line in result.outlines)
     assert "the history has no ratio of this model to the previous baseline" in told
     assert problem in told
@@ -208,12 +201,10 @@ def test_an_improved_model_that_is_recorded_is_linked_by_the_same_run(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
-    models.makepyfile(test_of("fast_100us.onnx"))
-    models.runpytest_inprocess(*TIMED, HISTORY, f"{UPDATE}=improved")
+    run_tests(models, test_of("fast_100us.onnx"), *TIMED, HISTORY, f"{UPDATE}=improved")
     (line,) = lines_in(models.path / "kept")
     assert (line.recorded, line.verdict) == (True, "improved")
-    assert line.p50 is not None
-    assert line.p50.ratio < 0.8
+    assert known(line.p50).ratio < 0.8
     assert line.baseline == recording.cases[0].model_sha256 != line.digest
 
 
@@ -222,15 +213,13 @@ def test_an_improved_model_that_is_recorded_is_linked_by_the_same_run(
     "options", [(), ("-p", "xdist", "-n2")], ids=["one process", "pytest-xdist"]
 )
 def test_each_case_has_a_line(run: pytest.Pytester, options: tuple[str, ...]) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf]
         history = "kept"
         [tool.modelperf.models."dense.onnx"]
         batch_size = [1, 8]
-        """,
-    )
+    """
+    write_table(run, source)
     run.runpytest_inprocess(*STATIC, *options)
     found = sorted((line.case, line.verdict) for line in lines_in(run.path / "kept"))
     assert found == [("b1-c1", "new"), ("b8-c1", "new")]

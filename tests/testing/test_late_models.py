@@ -11,6 +11,7 @@ from pytest_modelperf.files.store import FOLDER_VARIABLE
 from tests.obtaining.test_making import write_ort
 from tests.support.project import (
     STATIC,
+    assert_ended,
     assert_says_no_internals,
     assert_usage_error,
     collected,
@@ -79,8 +80,6 @@ def names(run: pytest.Pytester) -> list[str]:
     return sorted(each.name for each in (run.path / "baselines").iterdir())
 
 
-# -- fixtures
-
 EXPORTED = """
     @pytest.mark.perf_case(fixture="exported", batch_size=[1, 8], dims={"seq": 2})
     @pytest.mark.perf_budget(macs=1000)
@@ -99,8 +98,7 @@ def test_the_ids_of_a_fixture_need_no_file_and_each_of_its_models_is_made_once(
     ]
     assert not (run.path / "exports.txt").exists()
     source = EXPORTED.replace(', dims={"seq": 2}', "")
-    result = run_static(run, source, "-k", "small")
-    result.assert_outcomes(passed=2, deselected=2)
+    assert_ended(run_static(run, source, "-k", "small"), passed=2, deselected=2)
     assert (run.path / "exports.txt").read_text("utf-8") == "small "
 
 
@@ -126,9 +124,7 @@ def test_the_value_of_a_fixture_is_recorded_and_judged_by_its_name(run: pytest.P
     run_static(run, source, "--modelperf-update-baseline").assert_outcomes(passed=1)
     assert names(run) == ["content+"]
     write_dense(run.path / "dense.onnx", width=9)
-    result = run_static(run, source)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*MACs*15*27*"])
+    assert_ended(run_static(run, source), "*MACs*15*27*", failed=1)
 
 
 @pytest.mark.parametrize("level", ["class", "module"])
@@ -174,8 +170,7 @@ def test_an_error_of_a_model_is_that_of_its_test_alone(run: pytest.Pytester) -> 
         @pytest.mark.perf_case("dense.onnx")
         def test_file(): pass
     """
-    result = run_static(run, source)
-    result.assert_outcomes(errors=7, passed=2)
+    result = assert_ended(run_static(run, source), errors=7, passed=2)
     for lines in (
         [">*raise LookupError(*", "test_late.py:5: LookupError"],
         ["*LookupError: no weights here"],
@@ -196,9 +191,6 @@ def test_without_the_option_no_fixture_runs(run: pytest.Pytester) -> None:
     assert not (run.path / "exports.txt").exists()
 
 
-# -- functions
-
-
 def test_a_function_in_a_marker_makes_the_model_that_its_baseline_names(
     run: pytest.Pytester,
 ) -> None:
@@ -217,23 +209,19 @@ def test_a_function_in_a_marker_makes_the_model_that_its_baseline_names(
 
 
 def test_the_table_of_a_function_makes_tests_of_its_own(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf.models."models/encoder.onnx"]
         make = "exporting:encoder"
         batch_size = [1, 8]
-        """,
-    )
+    """
+    write_table(run, source)
     tests = [f"pyproject.toml::models/encoder.onnx[b{size}-c1]" for size in (1, 8)]
     assert collected(run) == tests
     assert collected(run, tests[1]) == tests[1:]
     assert collected(run, "-k", "encoder and b8") == tests[1:]
-    result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
-    result.assert_outcomes(passed=2)
+    assert_ended(run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline"), passed=2)
     assert names(run) == ["models--encoder"]
-    result = run.runpytest_inprocess(*STATIC, "--modelperf-json=run.json")
-    result.assert_outcomes(passed=2)
+    assert_ended(run.runpytest_inprocess(*STATIC, "--modelperf-json=run.json"), passed=2)
     assert (run.path / "runs.txt").read_text("utf-8") == "run "
     assert "the model is from an earlier run" in (run.path / "run.json").read_text("utf-8")
     run.runpytest_inprocess(*STATIC, "--modelperf-no-cache").assert_outcomes(passed=2)
@@ -241,15 +229,13 @@ def test_the_table_of_a_function_makes_tests_of_its_own(run: pytest.Pytester) ->
 
 
 def test_an_error_of_a_function_fails_the_setup_of_its_tests(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf.models."a.onnx"]
         make = "exporting:encodr"
         [tool.modelperf.models."b.onnx"]
         make = "exporting:encoder"
-        """,
-    )
+    """
+    write_table(run, source)
     result = run.runpytest_inprocess(*STATIC)
     result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines(["there is no encodr in exporting*Did you mean 'encoder'?"])
@@ -272,11 +258,7 @@ def test_a_table_that_does_not_fix_its_model_is_refused(
     run: pytest.Pytester, name: str, table: str, message: str
 ) -> None:
     write_table(run, f'[tool.modelperf.models."{name}"]\n{table}')
-    result = run.runpytest_inprocess(*STATIC)
-    assert_usage_error(result, f"*{message}*")
-
-
-# -- absent files
+    assert_usage_error(run.runpytest_inprocess(*STATIC), f"*{message}*")
 
 
 def test_a_file_that_a_fixture_writes_is_there_at_setup(run: pytest.Pytester) -> None:
@@ -294,23 +276,18 @@ def test_a_file_that_a_fixture_writes_is_there_at_setup(run: pytest.Pytester) ->
     assert names(run) == ["made"]
 
 
-# -- ONNX Runtime's own format
-
-
 def test_a_file_of_the_runtime_is_tested_by_its_path_and_says_what_is_not_known(
     run: pytest.Pytester,
 ) -> None:
     write_ort(run.path / "dense.onnx", run.path / "dense.ort")
     write_table(run, '[tool.modelperf.models."*.ort"]\nbatch_size = [1, 8]')
-    result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
-    result.assert_outcomes(passed=2)
+    result = assert_ended(run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline"), passed=2)
     assert names(run) == ["dense.ort+"]
     result = run.runpytest_inprocess(*STATIC, "dense.ort", "--modelperf-json=run.json")
     result.assert_outcomes(passed=2)
     assert "the model before the conversion is not known" in (run.path / "run.json").read_text()
     result = run.runpytest_inprocess(*STATIC, "dense.ort", "--modelperf-engine=openvino")
-    result.assert_outcomes(errors=2)
-    result.stdout.fnmatch_lines(["dense.ort is in ONNX Runtime's own format, which openvino *"])
+    assert_ended(result, "dense.ort is in ONNX Runtime's own format, which openvino *", errors=2)
 
 
 def test_a_call_takes_a_file_of_the_runtime(run: pytest.Pytester) -> None:
@@ -323,18 +300,13 @@ def test_a_call_takes_a_file_of_the_runtime(run: pytest.Pytester) -> None:
     assert names(run) == ["dense.ort+"]
 
 
-# -- with other plugins
-
-
 def test_workers_of_xdist_run_a_function_once(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.modelperf.models."models/encoder.onnx"]
         make = "exporting:encoder"
         batch_size = [1, 8]
-        """,
-    )
+    """
+    write_table(run, source)
     result = run.runpytest_subprocess(*STATIC, "-p", "xdist", "-n", "2", "--dist", "load")
     result.assert_outcomes(passed=2)
     assert (run.path / "runs.txt").read_text("utf-8") == "run "
@@ -356,9 +328,6 @@ def test_a_test_that_is_run_again_gets_the_new_value_of_its_fixture(run: pytest.
     """
     result = run_static(run, source, "-p", "pytest_rerunfailures", "--reruns", "1")
     result.stdout.fnmatch_lines(["*linear.onnx has a dimension without a size*"])
-
-
-# -- the fixture `modelperf`
 
 
 def test_a_call_takes_a_function_but_no_name_of_a_fixture(run: pytest.Pytester) -> None:

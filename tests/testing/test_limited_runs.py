@@ -6,7 +6,7 @@ import pytest
 
 from pytest_modelperf import machine_key
 from pytest_modelperf.baselines.records import BaselineRecording
-from tests.support.project import write_dense, write_table
+from tests.support.project import assert_ended, write_dense, write_table
 from tests.support.timed_models import JSON, TIMED, cases_of, store, write_timed
 
 
@@ -33,8 +33,7 @@ def test_each_budget_of_times_is_judged_and_shown(models: pytest.Pytester) -> No
         "max_ms=5, deadline_ms=0.1, misses=0.5, real_time_factor=0.05, audio_seconds=0.01, "
         "speedup=1.5, over='slow_400us.onnx'"
     )
-    result = limited(models, "base.onnx", words)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(limited(models, "base.onnx", words), failed=1)
     assert metrics_of(models) == {
         "max_ms": "passed",
         "missed_deadlines": "over budget",
@@ -86,24 +85,20 @@ def test_exact_budgets_of_files_are_judged_if_nothing_runs(models: pytest.Pytest
 
 def test_a_machine_has_the_limit_of_its_pattern_in_tables_as_well(models: pytest.Pytester) -> None:
     key = machine_key()
-    write_table(
-        models,
-        f"""
+    source = f"""
         [tool.modelperf.models."base.onnx"]
         budget = {{max_ms = {{"{key}" = 0.001, "*" = 1000}}}}
-        """,
-    )
+    """
+    write_table(models, source)
     result = models.runpytest_inprocess(*TIMED, JSON, "base.onnx")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*limits of the machine *"])
+    assert_ended(result, "*limits of the machine *", failed=1)
     (case,) = cases_of(models)
     assert case["machine"] == key
 
 
 def test_a_machine_without_a_limit_fails_its_test_and_is_named(models: pytest.Pytester) -> None:
     result = limited(models, "base.onnx", "max_ms={'nowhere-*': 3}")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"max_ms has no limit for this machine, {machine_key()}*"])
+    assert_ended(result, f"max_ms has no limit for this machine, {machine_key()}*", failed=1)
 
 
 def test_what_is_much_better_than_recorded_fails_and_says_how_to_accept_it(
@@ -111,8 +106,7 @@ def test_what_is_much_better_than_recorded_fails_and_says_how_to_accept_it(
 ) -> None:
     store(recording, models.path / "baselines")
     write_timed(models.path / "fast_100us.onnx", width=4)
-    result = limited(models, "fast_100us.onnx", "improved_beyond=0.2")
-    result.assert_outcomes(failed=1)
+    result = assert_ended(limited(models, "fast_100us.onnx", "improved_beyond=0.2"), failed=1)
     assert metrics_of(models) == {"improvement": "over budget"}
     result.stdout.fnmatch_lines(
         [

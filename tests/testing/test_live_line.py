@@ -13,6 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from pytest_modelperf.profiler.worker.lock import measuring_alone
+from tests.support.project import run_tests
 from tests.support.timed_models import TIMED, test_of
 
 pytestmark = pytest.mark.slow
@@ -171,8 +172,7 @@ def test_how_long_the_rounds_of_a_slow_model_take_is_told_where_nothing_is_drawn
     run: pytest.Pytester,
 ) -> None:
     run.makeconftest(SLOW)
-    run.makepyfile("def test_it(): pass")
-    result = run.runpytest_inprocess()
+    result = run_tests(run, "def test_it(): pass")
     told = [line for line in result.outlines if line.startswith("b1-c1")]
     assert [line.endswith(" 22 to 58 s") for line in told] == [True]
 
@@ -185,13 +185,11 @@ def test_nothing_is_drawn_where_there_is_no_terminal(models: pytest.Pytester) ->
 
 def test_nothing_is_drawn_without_the_plugin_of_the_terminal(run: pytest.Pytester) -> None:
     """A cluster draws on it without asking."""
-    run.makeconftest(
-        """
+    run.makeconftest("""
         from pytest_modelperf.testing.terminal import LiveLine
 
         def pytest_runtest_call(item):
             LiveLine(None, item.config).draw(str)
-        """
-    )
+        """)
     run.makepyfile("def test_it(): pass")
     assert run.runpytest_inprocess("-p", "no:terminal").ret == pytest.ExitCode.OK

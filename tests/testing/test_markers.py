@@ -13,6 +13,7 @@ from pytest_modelperf.comparing.records import Measure
 from pytest_modelperf.errors import MeasureError
 from tests.support.project import (
     STATIC,
+    assert_ended,
     assert_says_no_internals,
     assert_usage_error,
     between,
@@ -35,9 +36,6 @@ def collected_of(run: pytest.Pytester, source: str) -> list[str]:
 def run_static(run: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
     run.makepyfile(test_file=f"import pytest\n\n{dedent(source)}")
     return run.runpytest_inprocess(*STATIC, *arguments)
-
-
-# -- the cases of a test
 
 
 @pytest.mark.parametrize(
@@ -161,9 +159,6 @@ def test_a_model_is_looked_for_beside_the_test_and_then_below_the_root(
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=3)
 
 
-# -- together with what pytest has
-
-
 def test_cases_and_other_parameters_are_combined(run: pytest.Pytester) -> None:
     found = collected_of(
         run,
@@ -265,8 +260,7 @@ def test_a_body_that_fails_is_shown_as_any_other(run: pytest.Pytester) -> None:
             assert 1 == 2
         """,
     )
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([">*assert 1 == 2", "E*assert 1 == 2"])
+    assert_ended(result, ">*assert 1 == 2", "E*assert 1 == 2", failed=1)
     assert_says_no_internals(result)
 
 
@@ -311,8 +305,7 @@ def test_markers_of_a_test_case_are_refused_for_cases_and_kept_for_others(
             def test_it(self):
                 raise AssertionError
     """
-    case = source.format(marker='@pytest.mark.perf_case(model="dense.onnx")')
-    refused = run_static(run, case)
+    refused = run_static(run, source.format(marker='@pytest.mark.perf_case(model="dense.onnx")'))
     assert_usage_error(
         refused, "ERROR: test_file.py::TestOfTheOldKind::test_it: @pytest.mark.perf_case is for *"
     )
@@ -383,8 +376,7 @@ def test_markers_of_a_module_do_not_concern_its_doctests(
         pytestmark = pytest.mark.perf_case(model="dense.onnx")
         '''
     )
-    result = run.runpytest_inprocess("--doctest-modules", *options)
-    result.assert_outcomes(passed=1)
+    assert_ended(run.runpytest_inprocess("--doctest-modules", *options), passed=1)
 
 
 SKIPPED = """
@@ -412,8 +404,7 @@ def test_a_skip_of_the_project_is_told_by_a_strict_run_and_fails_it_alone(
         "note: 2 tests were skipped by the project itself, and not judged: "
         "test_file.py::test_called, test_file.py::test_marked[b1-c1]"
     )
-    strict = run_static(run, SKIPPED, "--modelperf-strict")
-    strict.assert_outcomes(skipped=3)
+    strict = assert_ended(run_static(run, SKIPPED, "--modelperf-strict"), skipped=3)
     assert note in " ".join(strict.stdout.str().split())
     assert strict.ret == pytest.ExitCode.TESTS_FAILED
     strict.stdout.fnmatch_lines(["error: no model was judged, *: skipped by the project itself: *"])
@@ -445,9 +436,6 @@ def test_strict_markers_know_ours_and_the_list_says_what_they_take(run: pytest.P
     )
 
 
-# -- budgets
-
-
 def test_budgets_of_outer_levels_hold_and_inner_ones_override_them(run: pytest.Pytester) -> None:
     result = run_static(
         run,
@@ -464,8 +452,7 @@ def test_budgets_of_outer_levels_hold_and_inner_ones_override_them(run: pytest.P
         def test_none(): pass
         """,
     )
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["over budget: params 15, limit 14"])
+    assert_ended(result, "over budget: params 15, limit 14", failed=1, passed=1)
     result.stdout.no_fnmatch_line("*MACs 15, limit*")
 
 
@@ -491,8 +478,7 @@ def test_budgets_of_a_parameter_or_a_conftest_hold_too(run: pytest.Pytester) -> 
         def test_late(): pass
     """
     result = run_static(run, source.format(budget="macs"))
-    result.assert_outcomes(failed=2, passed=1)
-    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
+    assert_ended(result, "over budget: MACs 15, limit 14", failed=2, passed=1)
     result.stdout.fnmatch_lines(["over budget: params 15, limit 14"])
     wrong = run_static(run, source.format(budget="mcs"))
     assert_usage_error(wrong, "ERROR: test_file.py::test_it[[]*: @pytest.mark.perf_budget*mcs*")
@@ -514,9 +500,7 @@ def test_a_budget_that_a_conftest_adds_to_a_collected_model_overrides_its_table(
             item.add_marker(pytest.mark.perf_budget({budgets}))
     """
     run.makeconftest(conftest.format(budgets="macs=14, params=15"))
-    result = run.runpytest_inprocess(*STATIC)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14"])
+    assert_ended(run.runpytest_inprocess(*STATIC), "over budget: MACs 15, limit 14", failed=1)
     run.makeconftest(conftest.format(budgets="mcs=14"))
     wrong = run.runpytest_inprocess(*STATIC)
     assert_usage_error(wrong, "ERROR: dense.onnx::b1-c1: @pytest.mark.perf_budget*mcs*")
@@ -534,8 +518,7 @@ def test_stacked_budgets_are_put_together(run: pytest.Pytester) -> None:
         def test_it(): pass
         """,
     )
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["over budget: * 15, limit 14; also *"])
+    assert_ended(result, "over budget: * 15, limit 14; also *", failed=1)
 
 
 def test_budgets_hold_for_each_call_of_the_fixture(run: pytest.Pytester) -> None:
@@ -551,9 +534,6 @@ def test_budgets_hold_for_each_call_of_the_fixture(run: pytest.Pytester) -> None
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(['>*modelperf("dense.onnx", batch_size=2)', "E*over budget: MACs*"])
     assert_says_no_internals(result)
-
-
-# -- what means nothing
 
 
 # Where a run goes on to its end, pytest shows no traceback, which takes it longer than all else.
@@ -727,8 +707,7 @@ def test_the_cases_of_a_class_of_a_name_with_odd_characters_are_told_in_one_line
 ) -> None:
     body = indent("@pytest.mark.perf_case('a\\nb.onnx')\ndef test_it(self): pass", "    ")
     result = run_static(run, f"class TestIt:\n{body}")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([r"there is no file a\nb.onnx in *"])
+    assert_ended(result, r"there is no file a\nb.onnx in *", errors=1)
 
 
 def test_two_tests_whose_cases_would_be_stored_in_one_place_are_refused(
@@ -783,8 +762,7 @@ def test_budgets_of_the_fixture_share_the_level_of_the_run(
             assert {asked}._run.judged == 6
         """
     )
-    result = run.runpytest_inprocess("--modelperf")
-    result.assert_outcomes(passed=1)
+    assert_ended(run.runpytest_inprocess("--modelperf"), passed=1)
 
 
 def test_the_least_times_of_a_marker_and_a_call_reach_the_measurement(

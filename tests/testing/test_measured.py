@@ -28,7 +28,8 @@ from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from tests.support.doubted_twin import doubted
 from tests.support.installed import install
-from tests.support.project import assert_says_no_internals, write_table
+from tests.support.known import known
+from tests.support.project import assert_ended, assert_says_no_internals, run_tests, write_table
 from tests.support.recordings import record_baseline
 from tests.support.small_models import ones, parse, save_beside
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, store, test_of, write_timed
@@ -75,14 +76,9 @@ def names_of(metrics: Sequence[Mapping[str, Any]], verdict: str) -> set[str]:
     return {metric["name"] for metric in metrics if metric["verdict"] == verdict}
 
 
-# -- a latency that nothing can judge
-
-
 def without_times(recording: BaselineRecording) -> BaselineRecording:
     """As a checkout on another kind of machine has it."""
-    assert recording.machine is not None
-    machine = replace(recording.machine, key="linux-other-2c")
-    return replace(recording, machine=machine)
+    return replace(recording, machine=replace(known(recording.machine), key="linux-other-2c"))
 
 
 def of_older_engine(recording: BaselineRecording) -> BaselineRecording:
@@ -111,11 +107,9 @@ def test_a_latency_that_nothing_can_judge_is_inconclusive(
     store(doubted(changed(recording)), models.path / "baselines")
     source = test_of("slow_400us.onnx")
     options = ("--modelperf-markdown=run.md",)
-    lenient = measured(models, source, *options)
-    lenient.assert_outcomes(passed=1)
+    lenient = assert_ended(measured(models, source, *options), passed=1)
     strict = measured(models, source, *options, "--modelperf-strict")
-    strict.assert_outcomes(failed=1)
-    strict.stdout.fnmatch_lines(["inconclusive: p50 latency 0.4* ms now, not judged, *"])
+    assert_ended(strict, "inconclusive: p50 latency 0.4* ms now, not judged, *", failed=1)
     for result in (lenient, strict):
         told = " ".join(result.stdout.str().split())
         assert f"note: not run as a duet: the twin runs otherwise; {reason}" in told
@@ -133,8 +127,7 @@ def test_a_trusted_twin_judges_on_a_machine_without_times(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(without_times(recording), models.path / "baselines")
-    result = measured(models, test_of("slow_400us.onnx"), "--modelperf-strict")
-    result.assert_outcomes(failed=1)
+    assert_ended(measured(models, test_of("slow_400us.onnx"), "--modelperf-strict"), failed=1)
     assert (case_of(models)["verdict"], case_of(models)["how"]) == ("regressed", "duet")
 
 
@@ -166,19 +159,14 @@ def test_a_case_that_was_not_recorded_again_is_inconclusive_on_another_machine(
     assert "b2-c1 was recorded with another model than the twin" in case_of(models)["notes"][0]
 
 
-# -- from new to improved
-
-
 def test_without_a_baseline_a_case_is_measured_and_new(models: pytest.Pytester) -> None:
-    result = measured(models, test_of("base.onnx"), "-v")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*::test_model[[]b1-c1] NEW *",
-            "test_model[[]b1-c1] * new * ms *",
-            "1 new.",
-            "new: *pytest --modelperf*",
-        ]
+    assert_ended(
+        measured(models, test_of("base.onnx"), "-v"),
+        "*::test_model[[]b1-c1] NEW *",
+        "test_model[[]b1-c1] * new * ms *",
+        "1 new.",
+        "new: *pytest --modelperf*",
+        passed=1,
     )
     case = case_of(models)
     assert case["verdict"] == "new"
@@ -189,41 +177,35 @@ def test_without_a_baseline_a_case_is_measured_and_new(models: pytest.Pytester) 
 
 def test_what_is_new_fails_where_it_is_to_be_strict(models: pytest.Pytester) -> None:
     result = measured(models, test_of("base.onnx"), "--modelperf-strict")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["new: *b1-c1", "record: pytest --modelperf *"])
+    assert_ended(result, "new: *b1-c1", "record: pytest --modelperf *", failed=1)
     assert_says_no_internals(result)
 
 
 @pytest.mark.usefixtures("installed")
 def test_what_is_recorded_is_unchanged_in_the_next_run(models: pytest.Pytester) -> None:
-    first = measured(models, test_of("base.onnx"), UPDATE, "-v")
-    first.assert_outcomes(passed=1)
-    first.stdout.fnmatch_lines(
-        [
-            "*::test_model[[]b1-c1] RECORDED *",
-            "wrote *base.onnx",
-            "test_model[[]b1-c1] *recorded *",
-            "1 recorded.",
-        ]
+    first = assert_ended(
+        measured(models, test_of("base.onnx"), UPDATE, "-v"),
+        "*::test_model[[]b1-c1] RECORDED *",
+        "wrote *base.onnx",
+        "test_model[[]b1-c1] *recorded *",
+        "1 recorded.",
+        passed=1,
     )
     first.stdout.no_fnmatch_line("*record what is new*")
     assert case_of(models)["recorded"] is True
     second = measured(models, test_of("base.onnx"), "-v")
-    second.assert_outcomes(passed=1)
-    second.stdout.fnmatch_lines(["*::test_model[[]b1-c1] UNCHANGED *", "1 unchanged."])
+    assert_ended(second, "*::test_model[[]b1-c1] UNCHANGED *", "1 unchanged.", passed=1)
     assert case_of(models)["latency"] is None
 
 
 @pytest.mark.usefixtures("installed")
 def test_other_weights_beside_a_model_are_not_what_was_recorded(models: pytest.Pytester) -> None:
-    proto = onnx.load(str(models.path / "base.onnx"))
-    weights = save_beside(proto, models.path / "base.onnx")
+    weights = save_beside(onnx.load(str(models.path / "base.onnx")), models.path / "base.onnx")
     graph = (models.path / "base.onnx").read_bytes()
     measured(models, test_of("base.onnx"), UPDATE).assert_outcomes(passed=1)
     measured(models, test_of("base.onnx")).stdout.fnmatch_lines(["1 unchanged."])
     weights.write_bytes(bytes(weights.stat().st_size))
-    result = measured(models, test_of("base.onnx", tolerance=WIDE))
-    result.stdout.no_fnmatch_line("*unchanged*")
+    measured(models, test_of("base.onnx", tolerance=WIDE)).stdout.no_fnmatch_line("*unchanged*")
     case = case_of(models)
     assert (models.path / "base.onnx").read_bytes() == graph
     assert (case["verdict"], case["latency"] is None) == ("passed", False)
@@ -232,20 +214,17 @@ def test_other_weights_beside_a_model_are_not_what_was_recorded(models: pytest.P
 @pytest.mark.slow
 def test_what_is_recorded_over_a_baseline_is_not_new(recorded: pytest.Pytester) -> None:
     result = measured(recorded, test_of("slow_400us.onnx"), UPDATE, "--modelperf-strict")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*p50 latency *0.2* ms *0.4* ms *", "1 recorded."])
+    assert_ended(result, "*p50 latency *0.2* ms *0.4* ms *", "1 recorded.", passed=1)
     result.stdout.no_fnmatch_line("* new*")
 
 
 @pytest.mark.slow
 def test_only_what_has_no_baseline_is_recorded_as_new(recorded: pytest.Pytester) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
-    result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=new")
-    result.assert_outcomes(failed=1)
+    assert_ended(measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=new"), failed=1)
     assert (recorded.path / "baselines/base/model.json").read_bytes() == before
     other = measured(recorded, test_of("slow_400us.onnx", baseline="other.onnx"), f"{UPDATE}=new")
-    other.assert_outcomes(passed=1)
-    other.stdout.fnmatch_lines(["wrote *other.onnx", "1 recorded."])
+    assert_ended(other, "wrote *other.onnx", "1 recorded.", passed=1)
 
 
 @pytest.mark.parametrize(
@@ -259,8 +238,7 @@ def test_only_what_improved_is_recorded_as_such_and_still_called_improved(
     recorded: pytest.Pytester, model: str, outcome: str, lines: list[str]
 ) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
-    result = measured(recorded, test_of(model), f"{UPDATE}=improved")
-    result.assert_outcomes(**{outcome: 1})
+    result = assert_ended(measured(recorded, test_of(model), f"{UPDATE}=improved"), **{outcome: 1})
     result.stdout.fnmatch_lines(lines)
     is_recorded = (recorded.path / "baselines/base/model.json").read_bytes() != before
     assert is_recorded == (outcome == "passed")
@@ -273,8 +251,7 @@ def test_what_improved_and_cannot_be_recorded_failed(
         raise MeasureError("no room")
 
     monkeypatch.setattr("pytest_modelperf.testing.checking.record_case", refuse)
-    result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved")
-    result.assert_outcomes(failed=1)
+    assert_ended(measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved"), failed=1)
     assert case_of(recorded)["failure"] == "no room"
 
 
@@ -310,9 +287,8 @@ def test_a_model_that_takes_more_room_regressed(recorded: pytest.Pytester) -> No
     onnx.save(model, str(recorded.path / "equal_200us.onnx"))
     wide = {"p50": WIDE, "p95": WIDE, "load": WIDE, "first": WIDE}
     result = measured(recorded, test_of("equal_200us.onnx", tolerance=wide))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["regressed: file size +*, allowed +1 MiB; 615 B before, * MiB now"]
+    assert_ended(
+        result, "regressed: file size +*, allowed +1 MiB; 615 B before, * MiB now", failed=1
     )
     assert names_of(case_of(recorded)["metrics"], "regressed") == {"size_bytes"}
     measured(recorded, test_of("equal_200us.onnx", tolerance={**wide, "size": "99999999 %"}))
@@ -331,16 +307,14 @@ def test_the_growth_of_memory_has_a_budget(recorded: pytest.Pytester) -> None:
 
 @pytest.mark.slow
 def test_outputs_are_judged_where_the_older_model_runs(recorded: pytest.Pytester) -> None:
-    tolerance = {"p50": 9.0, "outputs": 0.01}
-    shares = {name: f"{100 * share:g} %" for name, share in tolerance.items()}
+    shares = {name: f"{100 * share:g} %" for name, share in {"p50": 9.0, "outputs": 0.01}.items()}
     measured(recorded, test_of("equal_200us.onnx", tolerance=shares)).assert_outcomes(passed=1)
     case = case_of(recorded)
     assert any(note.startswith("outputs are not judged: ") for note in case["notes"])
     assert "outputs" not in {metric["name"] for metric in case["metrics"]}
     recorded.makepyfile(test_of("slow_400us.onnx", tolerance=shares))
     options = ("--modelperf", "--modelperf-max-seconds=1", JSON)
-    result = recorded.runpytest_inprocess(*options, "--modelperf-against=base.onnx")
-    result.assert_outcomes(failed=1)
+    assert_ended(recorded.runpytest_inprocess(*options, "--modelperf-against=base.onnx"), failed=1)
     (outputs,) = (m for m in case_of(recorded)["metrics"] if m["name"] == "outputs")
     # The weights of the new model are three times as large.
     assert (outputs["verdict"], outputs["allowed"]) == ("regressed", 0.01)
@@ -350,19 +324,18 @@ def test_outputs_are_judged_where_the_older_model_runs(recorded: pytest.Pytester
 def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
     result = measured(recorded, test_of("slow_400us.onnx"), "-v")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*::test_model[[]b1-c1] REGRESSED *",
-            "regressed: p50 latency +* % (* % interval *",
-            "metric *before* *now* *change* *allowed*",
-            "p50 latency * ms * ms * regressed",
-            "MACs * 128 * 128 * passed",
-            "how: * duet, *",
-            "note: the baseline takes * on this machine *",
-            "accept: pytest --modelperf --modelperf-update-baseline *",
-            "FAILED test_a_slower_model_regressed.py::test_model[[]b1-c1] - regressed: p50 l*",
-        ]
+    assert_ended(
+        result,
+        "*::test_model[[]b1-c1] REGRESSED *",
+        "regressed: p50 latency +* % (* % interval *",
+        "metric *before* *now* *change* *allowed*",
+        "p50 latency * ms * ms * regressed",
+        "MACs * 128 * 128 * passed",
+        "how: * duet, *",
+        "note: the baseline takes * on this machine *",
+        "accept: pytest --modelperf --modelperf-update-baseline *",
+        "FAILED test_a_slower_model_regressed.py::test_model[[]b1-c1] - regressed: p50 l*",
+        failed=1,
     )
     text = result.stdout.str().replace(" \\\n   ", " ").replace("\\\n", "")
     command = "pytest --modelperf --modelperf-update-baseline --modelperf-engine=timed"
@@ -384,8 +357,7 @@ def test_the_accept_line_makes_it_pass(recorded: pytest.Pytester) -> None:
 def test_more_macs_are_told_by_layer_without_a_run_too(recorded: pytest.Pytester) -> None:
     """The twin of the baseline knows the layers that its counts do not have."""
     write_timed(recorded.path / "base.onnx", width=9)
-    result = measured(recorded, test_of("base.onnx"), "--modelperf-static-only")
-    result.assert_outcomes(failed=1)
+    assert_ended(measured(recorded, test_of("base.onnx"), "--modelperf-static-only"), failed=1)
     reason = "1 of 1 MatMul of another shape (first: product, output 1x8 -> 1x9): +16 MACs"
     assert case_of(recorded)["reasons"] == [reason]
 
@@ -398,9 +370,7 @@ def test_a_model_at_other_dimensions_than_were_recorded_is_new(recorded: pytest.
     )
     (recorded.path / "base.onnx").write_bytes(wide.SerializeToString())
     test = test_of("base.onnx", dims={"K": 4})
-    result = measured(recorded, test, "--modelperf-static-only")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["1 new.*"])
+    assert_ended(measured(recorded, test, "--modelperf-static-only"), "1 new.*", passed=1)
     (reason,) = case_of(recorded)["reasons"]
     assert reason.startswith("the baseline of b1-c1 was recorded at other dimensions")
 
@@ -410,8 +380,6 @@ def test_a_tolerance_that_is_wide_enough_lets_a_slower_model_pass(
 ) -> None:
     measured(recorded, test_of("slow_400us.onnx", tolerance=WIDE)).assert_outcomes(passed=1)
 
-
-# -- budgets
 
 WITHIN = {
     "latency_ms": 1e6,
@@ -450,8 +418,7 @@ def with_budgets(source: str, budgets: Mapping[str, float]) -> str:
 
 
 def test_a_new_model_within_all_of_its_budgets(models: pytest.Pytester) -> None:
-    result = measured(models, with_budgets(test_of("base.onnx"), WITHIN))
-    result.assert_outcomes(passed=1)
+    assert_ended(measured(models, with_budgets(test_of("base.onnx"), WITHIN)), passed=1)
     case = case_of(models)
     assert case["verdict"] == "new"
     # A percentile takes more samples than there is time for.
@@ -459,15 +426,13 @@ def test_a_new_model_within_all_of_its_budgets(models: pytest.Pytester) -> None:
 
 
 def test_a_new_model_over_all_of_its_budgets(models: pytest.Pytester) -> None:
-    result = measured(models, with_budgets(test_of("base.onnx"), OVER), "-v")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*OVER BUDGET*",
-            "over budget: p50 latency * ms (* interval *), limit",
-            "  0.001000 ms; also p99 latency, items/s, load, first inference, peak memory,",
-            "budget: change it where it is set, in the test or in [[]tool.modelperf];*",
-        ]
+    result = assert_ended(
+        measured(models, with_budgets(test_of("base.onnx"), OVER), "-v"),
+        "*OVER BUDGET*",
+        "over budget: p50 latency * ms (* interval *), limit",
+        "  0.001000 ms; also p99 latency, items/s, load, first inference, peak memory,",
+        "budget: change it where it is set, in the test or in [[]tool.modelperf];*",
+        failed=1,
     )
     case = case_of(models)
     assert case["verdict"] == "over budget"
@@ -477,8 +442,7 @@ def test_a_new_model_over_all_of_its_budgets(models: pytest.Pytester) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_budgets_of_a_model_that_is_unchanged_are_measured(recorded: pytest.Pytester) -> None:
-    within = measured(recorded, with_budgets(test_of("base.onnx"), WITHIN))
-    within.assert_outcomes(passed=1)
+    assert_ended(measured(recorded, with_budgets(test_of("base.onnx"), WITHIN)), passed=1)
     assert case_of(recorded)["verdict"] == "unchanged"
     assert case_of(recorded)["how"] is None
     assert case_of(recorded)["rounds"] >= 1
@@ -515,9 +479,6 @@ def test_a_budget_is_judged_beside_the_baseline(recorded: pytest.Pytester) -> No
     assert limits == {"latency_p50": "over budget", "peak_rss_bytes": "passed"}
 
 
-# -- what could not be decided
-
-
 @pytest.fixture
 def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     """No duet shows anything."""
@@ -543,14 +504,12 @@ def test_what_is_inconclusive_passes_with_a_word_and_fails_a_strict_run(
     recorded: pytest.Pytester,
 ) -> None:
     options = ("-v", "--modelperf-max-seconds=0.3")
-    result = measured(recorded, test_of("base.onnx"), *options)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*::test_model[[]b1-c1] INCONCLUSIVE *",
-            "1 inconclusive.*",
-            "inconclusive: *--modelperf-max-seconds*",
-        ]
+    assert_ended(
+        measured(recorded, test_of("base.onnx"), *options),
+        "*::test_model[[]b1-c1] INCONCLUSIVE *",
+        "1 inconclusive.*",
+        "inconclusive: *--modelperf-max-seconds*",
+        passed=1,
     )
     strict = measured(recorded, test_of("base.onnx"), "--modelperf-strict", options[1])
     strict.assert_outcomes(failed=1)
@@ -559,8 +518,6 @@ def test_what_is_inconclusive_passes_with_a_word_and_fails_a_strict_run(
     )
     assert_says_no_internals(strict)
 
-
-# -- what goes wrong
 
 FAULTY = """
     import pytest
@@ -580,16 +537,15 @@ def test_a_crash_of_an_engine_fails_one_test_and_the_next_one_runs(models: pytes
     # An engine that is typed would count for both.
     models.makepyfile(source)
     # In a short time the first session may end before the crash.
-    result = models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=30", JSON, "-v")
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*::test_faulty[[]b1-c1] FAILED *",
-            "*::test_next[[]b1-c1] NEW *",
-            "failed: *",
-            "*SIGSEGV*",
-            "1 failed, 1 new.",
-        ]
+    result = assert_ended(
+        models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=30", JSON, "-v"),
+        "*::test_faulty[[]b1-c1] FAILED *",
+        "*::test_next[[]b1-c1] NEW *",
+        "failed: *",
+        "*SIGSEGV*",
+        "1 failed, 1 new.",
+        failed=1,
+        passed=1,
     )
     assert [case["verdict"] for case in cases_of(models)] == [None, "new"]
     assert_says_no_internals(result)
@@ -597,8 +553,7 @@ def test_a_crash_of_an_engine_fails_one_test_and_the_next_one_runs(models: pytes
 
 def test_a_worker_that_hangs_is_given_up(models: pytest.Pytester) -> None:
     source = test_of("base.onnx", engine="faulty", engine_options={"at": "20", "do": "hang"})
-    models.makepyfile(source)
-    result = models.runpytest_inprocess("--modelperf", "--modelperf-timeout=0.5", JSON)
+    result = run_tests(models, source, "--modelperf", "--modelperf-timeout=0.5", JSON)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -614,14 +569,12 @@ def test_a_worker_that_hangs_is_given_up(models: pytest.Pytester) -> None:
 
 def test_a_side_that_does_not_load_is_no_verdict(recorded: pytest.Pytester) -> None:
     result = measured(recorded, test_of("crash.onnx"))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["failed: *", "*it does not load*"])
+    assert_ended(result, "failed: *", "*it does not load*", failed=1)
     assert case_of(recorded)["verdict"] is None
 
 
 def test_what_cannot_be_recorded_stores_nothing(models: pytest.Pytester) -> None:
-    result = measured(models, test_of("crash.onnx"), UPDATE)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(measured(models, test_of("crash.onnx"), UPDATE), failed=1)
     told = " ".join(result.stdout.str().split())
     assert re.search("b1-c1 cannot be recorded: .* RuntimeError: ", told)
     assert not (models.path / "baselines").exists()
@@ -629,8 +582,7 @@ def test_what_cannot_be_recorded_stores_nothing(models: pytest.Pytester) -> None
 
 def test_too_few_cores_are_a_skipped_test(models: pytest.Pytester) -> None:
     result = measured(models, test_of("base.onnx", cores=4096), "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED *4096 cores are wanted, but *"])
+    assert_ended(result, "SKIPPED *4096 cores are wanted, but *", skipped=1)
     result.stdout.no_fnmatch_line("*Give at most*")
     assert cases_of(models) == []
 
@@ -643,8 +595,7 @@ def test_it(modelperf):
 
 @pytest.mark.parametrize("source", [test_of("base.onnx", cores=4096), CALL], ids=["mark", "call"])
 def test_too_few_cores_fail_a_strict_run(models: pytest.Pytester, source: str) -> None:
-    result = measured(models, source, "--modelperf-strict")
-    result.assert_outcomes(failed=1)
+    result = assert_ended(measured(models, source, "--modelperf-strict"), failed=1)
     assert result.ret is pytest.ExitCode.TESTS_FAILED
     told = " ".join(result.stdout.str().split())
     assert re.search(
@@ -674,31 +625,24 @@ def test_an_exception_is_a_failure_and_never_a_verdict(
     # A mistake that we know of would be mended.
     monkeypatch.setattr(where, fail)
     result = measured(recorded, test_of("base.onnx"))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ZeroDivisionError: a mistake of ours*"])
+    assert_ended(result, "*ZeroDivisionError: a mistake of ours*", failed=1)
     assert cases_of(recorded) == []
 
 
 def test_an_unknown_engine_is_told_with_those_that_there_are(models: pytest.Pytester) -> None:
-    models.makepyfile(test_of("base.onnx"))
-    result = models.runpytest_inprocess("--modelperf", "--modelperf-engine=tmed")
+    result = run_tests(models, test_of("base.onnx"), "--modelperf", "--modelperf-engine=tmed")
     result.stdout.fnmatch_lines(["*there is no engine 'tmed'*There are: *timed*"])
     assert result.ret != pytest.ExitCode.OK
     assert_says_no_internals(result)
 
 
-# -- against something else than the baseline
-
-
 def test_a_path_stands_for_the_baseline(models: pytest.Pytester) -> None:
-    result = measured(models, test_of("base.onnx"), "--modelperf-against=fast_100us.onnx")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "modelperf: against fast_100us.onnx, *",
-            "regressed: p50 latency *",
-            "accept: allow it with --modelperf-tolerance, or give another version*",
-        ]
+    assert_ended(
+        measured(models, test_of("base.onnx"), "--modelperf-against=fast_100us.onnx"),
+        "modelperf: against fast_100us.onnx, *",
+        "regressed: p50 latency *",
+        "accept: allow it with --modelperf-tolerance, or give another version*",
+        failed=1,
     )
     assert case_of(models)["accept"] is None
 
@@ -743,8 +687,7 @@ def test_a_baseline_without_a_trusted_twin_cannot_run_in_a_python_of_its_own(
     """Its stored times are of another engine than the one that was asked for."""
     store(doubted(recording), models.path / "baselines")
     option = f"--modelperf-baseline-python={sys.executable}"
-    result = measured(models, test_of("equal_200us.onnx"), option)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(measured(models, test_of("equal_200us.onnx"), option), failed=1)
     assert_says_no_internals(result)
     message = "the baseline of b1-c1 cannot run in a Python of its own: the twin runs otherwise."
     result.stdout.fnmatch_lines([f"{message} Give the older model itself with *-against, *"])
@@ -762,14 +705,12 @@ def older_engine(run: pytest.Pytester) -> str:
 def test_a_model_that_another_engine_runs_slower_is_not_accepted_by_recording_it(
     recorded: pytest.Pytester,
 ) -> None:
-    result = measured(recorded, test_of("slow_400us.onnx"), older_engine(recorded), "-rN")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "regressed, timed 0 → timed 1: p50 latency *",
-            "accept: leave out * to judge the model alone: *",
-            "*, timed 0, timed 1, 1 case in *",
-        ]
+    result = assert_ended(
+        measured(recorded, test_of("slow_400us.onnx"), older_engine(recorded), "-rN"),
+        "regressed, timed 0 → timed 1: p50 latency *",
+        "accept: leave out * to judge the model alone: *",
+        "*, timed 0, timed 1, 1 case in *",
+        failed=1,
     )
     assert case_of(recorded)["accept"] is None
     result.stdout.no_fnmatch_line("*--modelperf-update-baseline*")
@@ -779,14 +720,10 @@ def test_a_model_that_another_engine_runs_slower_is_not_accepted_by_recording_it
 def test_more_work_on_another_engine_is_accepted_by_recording_it(recorded: pytest.Pytester) -> None:
     """What is counted is the same on every engine."""
     write_timed(recorded.path / "equal_200us.onnx", width=16)
-    source = test_of("equal_200us.onnx", tolerance=WIDE)
-    measured(recorded, source, older_engine(recorded))
+    measured(recorded, test_of("equal_200us.onnx", tolerance=WIDE), older_engine(recorded))
     case = case_of(recorded)
     assert case["verdict"] == "regressed"
     assert "--modelperf-update-baseline" in case["accept"]
-
-
-# -- the fixture
 
 
 def run_body(models: pytest.Pytester, body: str, *options: str) -> pytest.RunResult:
@@ -814,15 +751,13 @@ for in_memory in (pathlib.Path("base.onnx").read_bytes(), onnx.load("base.onnx")
 
 @pytest.mark.usefixtures("idle")
 def test_static_figures_run_nothing(models: pytest.Pytester) -> None:
-    body = 'assert modelperf("crash.onnx").static.macs == 128'
-    run_body(models, body).assert_outcomes(passed=1)
+    run_body(models, 'assert modelperf("crash.onnx").static.macs == 128').assert_outcomes(passed=1)
 
 
 def test_an_error_of_a_run_stands_at_the_line_that_asked_for_it(models: pytest.Pytester) -> None:
     body = 'profile = modelperf("crash.onnx")\nassert profile.latency.p50_ms < 1'
     result = run_body(models, body)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([">   *assert profile.latency.p50_ms < 1", "*it does not load*"])
+    assert_ended(result, ">   *assert profile.latency.p50_ms < 1", "*it does not load*", failed=1)
     assert_says_no_internals(result)
 
 
@@ -865,17 +800,15 @@ def test_a_failure_of_the_real_engine_shows_which_layers_explain_it(
         model = parse(text, weights={"w": ones(64, 64) / 64})
         (models.path / f"{name}.onnx").write_bytes(model.SerializeToString())
     models.makepyfile(test_of("heavy.onnx", batch_size=64))
-    result = models.runpytest_inprocess("--modelperf", "--modelperf-against=light.onnx")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "regressed: p50 latency *",
-            "why: *",
-            "time by layer type, *",
-            "layer type * now * change * interval * explains",
-            "Erf * new",
-            "-v also shows *",
-        ]
+    assert_ended(
+        models.runpytest_inprocess("--modelperf", "--modelperf-against=light.onnx"),
+        "regressed: p50 latency *",
+        "why: *",
+        "time by layer type, *",
+        "layer type * now * change * interval * explains",
+        "Erf * new",
+        "-v also shows *",
+        failed=1,
     )
 
 
@@ -937,8 +870,7 @@ def test_a_check_within_a_test_holds_a_model_against_its_baseline_and_returns_it
 ) -> None:
     body = 'modelperf.check("slow_400us.onnx", baseline="base.onnx")\nraise AssertionError'
     result = run_body(recorded, body)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([">   *modelperf.check(*", "E * regressed: p50 latency *"])
+    assert_ended(result, ">   *modelperf.check(*", "E * regressed: p50 latency *", failed=1)
     assert case_of(recorded)["verdict"] == "regressed"
     assert_says_no_internals(result)
     body = """
@@ -951,23 +883,18 @@ assert profile.static.macs == 128
 
 
 def test_budgets_of_the_test_hold_for_a_call(models: pytest.Pytester) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.perf_budget(latency_ms=0.001)
         def test_it(modelperf):
             modelperf("base.onnx")
             raise AssertionError
-        """
-    )
+        """)
     result = models.runpytest_inprocess(*TIMED)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([">   *modelperf(*", "E * over budget: p50 latency *"])
+    assert_ended(result, ">   *modelperf(*", "E * over budget: p50 latency *", failed=1)
     assert_says_no_internals(result)
 
-
-# -- functions
 
 FUNCTIONS = """
     import pytest
@@ -998,9 +925,7 @@ def test_a_function_is_held_against_budgets(models: pytest.Pytester, call: str) 
 
     outcome("latency_ms=1e6").assert_outcomes(passed=1)
     assert case_of(models)["verdict"] == "passed"
-    over = outcome("latency_ms=0.0001")
-    over.assert_outcomes(failed=1)
-    over.stdout.fnmatch_lines(["E * over budget: p50 latency *"])
+    assert_ended(outcome("latency_ms=0.0001"), "E * over budget: p50 latency *", failed=1)
 
 
 @pytest.mark.parametrize(
@@ -1029,8 +954,7 @@ def test_a_budget_that_a_function_has_no_figure_for_is_refused(
         def test_function(modelperf):
             modelperf(lambda: sum(range(1000)))
     """)
-    result = models.runpytest_inprocess("--modelperf")
-    result.stdout.fnmatch_lines([f"*{word} {message}*"])
+    models.runpytest_inprocess("--modelperf").stdout.fnmatch_lines([f"*{word} {message}*"])
 
 
 UNLIMITED = """
@@ -1058,17 +982,14 @@ def test_a_function_without_a_budget_has_not_passed(models: pytest.Pytester) -> 
             "--modelperf", "--modelperf-max-seconds=1", JSON, *options
         )
 
-    result = run("--modelperf-update-baseline")
-    result.assert_outcomes(passed=2)
-    verdicts = [case["verdict"] for case in cases_of(models)]
-    assert sorted(verdicts) == ["inconclusive", "passed"]
+    result = assert_ended(run("--modelperf-update-baseline"), passed=2)
+    assert sorted([case["verdict"] for case in cases_of(models)]) == ["inconclusive", "passed"]
     result.stdout.fnmatch_lines(
         ["*a Python function has no baseline, so it is judged by budgets alone*"]
     )
     result.stdout.fnmatch_lines(["*so --modelperf-update-baseline did not*"])
     strict = run("--modelperf-strict")
-    strict.assert_outcomes(passed=1, failed=1)
-    strict.stdout.fnmatch_lines(["*inconclusive: nothing was judged*"])
+    assert_ended(strict, "*inconclusive: nothing was judged*", passed=1, failed=1)
 
 
 def test_a_function_that_did_not_run_has_not_passed(models: pytest.Pytester) -> None:
@@ -1121,27 +1042,20 @@ def test_a_function_is_not_compared_with_another_version_and_a_note_says_so(
 
 
 def test_a_function_has_no_graph_to_count(models: pytest.Pytester) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         def spin():
             return sum(range(1000))
 
         def test_spin(modelperf):
             assert modelperf(spin).static.macs
-        """
-    )
+        """)
     result = models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=1")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E * has no graph to count*"])
+    assert_ended(result, "E * has no graph to count*", failed=1)
     assert_says_no_internals(result)
 
 
-# -- traces
-
-
 def test_a_case_that_ran_has_a_trace(models: pytest.Pytester) -> None:
-    result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
-    result.assert_outcomes(passed=1)
+    assert_ended(measured(models, test_of("base.onnx"), "--modelperf-trace=traces"), passed=1)
     (path,) = (models.path / "traces").iterdir()
     assert path.name.endswith("--test_model[b1-c1].json")
     names = {event["name"] for event in json.loads(path.read_text())["traceEvents"]}
@@ -1173,11 +1087,7 @@ def test_a_trace_that_cannot_be_had_fails_its_test(
 
     monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.measure", fail)
     result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*the engine is gone*"])
-
-
-# -- skipped
+    assert_ended(result, "*the engine is gone*", failed=1)
 
 
 def test_a_test_that_skips_itself_before_its_check_is_told_by_a_strict_run(

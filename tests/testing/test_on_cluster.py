@@ -24,6 +24,8 @@ from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.stats.decisions import share_level
 from tests.support.clusters import ClusterProcesses, joined
+from tests.support.known import known
+from tests.support.project import assert_ended
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of
 
 pytestmark = pytest.mark.slow
@@ -68,27 +70,21 @@ def run_on(processes: ClusterProcesses, models: pytest.Pytester, *options: str) 
     return models.runpytest_inprocess(f"--modelperf-cluster={processes.file}", *options)
 
 
-# -- the same run as without a cluster
-
-
 def test_a_run_records_and_judges_as_one_without_a_cluster(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
     models.makepyfile(TWO)
-    recorded = run_on(processes, models, *TIMED, UPDATE)
-    recorded.assert_outcomes(passed=2)
-    recorded.stdout.fnmatch_lines(
-        [
-            "modelperf: baselines in baselines, *, updating all, on the cluster *scheduler.json",
-            "modelperf: 2 cases for 2 machines of *: * (linux-*, first, board), * (linux-*second)",
-            "wrote *base.onnx",
-            "2 recorded.",
-        ]
+    assert_ended(
+        run_on(processes, models, *TIMED, UPDATE),
+        "modelperf: baselines in baselines, *, updating all, on the cluster *scheduler.json",
+        "modelperf: 2 cases for 2 machines of *: * (linux-*, first, board), * (linux-*second)",
+        "wrote *base.onnx",
+        "2 recorded.",
+        passed=2,
     )
     key = describe_machine().key
     assert (models.path / "baselines" / "base" / f"{key}.json").is_file()
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(model="slow_400us.onnx", baseline="base.onnx", batch_size=1)
@@ -96,8 +92,7 @@ def test_a_run_records_and_judges_as_one_without_a_cluster(
 
         @pytest.mark.perf_case(model="equal_200us.onnx", baseline="base.onnx", batch_size=8)
         def test_equal(): pass
-        """
-    )
+        """)
     found = []
     for options in ((f"--modelperf-cluster={processes.file}",), ()):
         judged = models.runpytest_inprocess(*TIMED, JSON, "-rA", *options)
@@ -128,8 +123,7 @@ def test_models_are_tests_and_keep_their_order(
 def test_the_fixture_measures_on_the_cluster_too(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import onnx
         import pytest
 
@@ -154,10 +148,8 @@ def test_the_fixture_measures_on_the_cluster_too(
         @pytest.mark.perf_budget(latency_ms=60_000)
         @pytest.mark.perf_case(model=print, engine="callable")
         def test_function(): pass
-        """
-    )
-    result = run_on(processes, models, *TIMED, JSON)
-    result.assert_outcomes(passed=5)
+        """)
+    result = assert_ended(run_on(processes, models, *TIMED, JSON), passed=5)
     (first, memory, function) = cases_of(models)
     assert (memory["model"]["name"], memory["model"]["path"]) == ("the given model", None)
     note = "a Python function cannot be sent to a cluster, so it was measured here"
@@ -169,8 +161,7 @@ def test_the_fixture_measures_on_the_cluster_too(
 def test_what_is_asked_for_as_a_test_runs_is_measured_on_the_cluster_and_what_is_skipped_is_not(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         def test_call(request):
@@ -180,11 +171,9 @@ def test_what_is_asked_for_as_a_test_runs_is_measured_on_the_cluster_and_what_is
         @pytest.mark.skipif("True", reason="not here")
         @pytest.mark.perf_case(model="base.onnx")
         def test_skipped(): pass
-        """
-    )
+        """)
     result = run_on(processes, models, *TIMED)
-    result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["modelperf: 0 cases for 2 machines of *"])
+    assert_ended(result, "modelperf: 0 cases for 2 machines of *", passed=1, skipped=1)
 
 
 def test_each_case_has_a_trace_of_its_layers(
@@ -198,8 +187,7 @@ def test_each_case_has_a_trace_of_its_layers(
 
 def test_a_first_failure_ends_the_run(processes: ClusterProcesses, models: pytest.Pytester) -> None:
     result = run_on(processes, models, *TIMED, "-x", "crash.onnx", "base.onnx", "slow_400us.onnx")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*stopping after 1 failures*"])
+    assert_ended(result, "*stopping after 1 failures*", failed=1)
 
 
 def test_an_interrupt_ends_the_run(processes: ClusterProcesses, models: pytest.Pytester) -> None:
@@ -224,8 +212,7 @@ def test_arrays_travel_with_their_case_and_more_cores_than_its_machine_has_skip_
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
     np.savez(models.path / "two.npz", x=np.ones((2, 16), np.float32))
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(model="base.onnx", input_file="two.npz")
@@ -233,8 +220,7 @@ def test_arrays_travel_with_their_case_and_more_cores_than_its_machine_has_skip_
 
         @pytest.mark.perf_case(model="base.onnx", cores=4096)
         def test_cores(): pass
-        """
-    )
+        """)
     run_on(processes, models, *TIMED, JSON).assert_outcomes(passed=1, skipped=1)
     assert [case["id"] for case in cases_of(models)] == ["b2-c1"]
 
@@ -248,40 +234,30 @@ def test_the_older_model_itself_travels_with_its_case(
     cases = cases_of(models)
     assert [case["verdict"] for case in cases] == ["improved", "improved"]
     assert [round(case["metrics"][0]["ratio"], 2) for case in cases] == [0.5, 0.25]
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import onnx
         import pytest
 
         @pytest.mark.perf_case(model=onnx.load("base.onnx"), baseline="base.onnx")
         def test_in_memory(): pass
-        """
-    )
+        """)
     result = run_on(processes, models, *TIMED, against)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*is not a file, so --modelperf-against cannot name an older one*"]
+    assert_ended(
+        result, "*is not a file, so --modelperf-against cannot name an older one*", failed=1
     )
-
-
-# -- machines
 
 
 def test_a_case_runs_on_each_machine_that_its_table_names(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
-    models.makepyprojecttoml(
-        """
+    models.makepyprojecttoml("""
         [tool.modelperf.models."base.onnx"]
         machines = ["second", "board"]
-        """
-    )
-    recorded = run_on(processes, models, *TIMED, UPDATE, "base.onnx")
-    recorded.assert_outcomes(passed=2)
+        """)
+    assert_ended(run_on(processes, models, *TIMED, UPDATE, "base.onnx"), passed=2)
     # The twin has another name, so it stays as fast as it was.
     slower = "--modelperf-engine-option=times=base=400"
-    judged = run_on(processes, models, *TIMED, JSON, slower, "base.onnx")
-    judged.assert_outcomes(failed=2)
+    judged = assert_ended(run_on(processes, models, *TIMED, JSON, slower, "base.onnx"), failed=2)
     cases = cases_of(models)
     assert [(case["test"], case["verdict"]) for case in cases] == [
         ("base.onnx::b1-c1@second", "regressed"),
@@ -296,12 +272,10 @@ def test_a_case_runs_on_each_machine_that_its_table_names(
 def test_a_machine_that_is_not_there_is_an_error_before_anything_runs(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
-    models.makepyprojecttoml(
-        """
+    models.makepyprojecttoml("""
         [tool.modelperf.models."base.onnx"]
         machines = ["board", "gpu"]
-        """
-    )
+        """)
     result = run_on(processes, models, *TIMED)
     assert_usage_error(result, "ERROR: *no machine gpu. *board (1), *")
     result = run_on(processes, models, *TIMED, "--modelperf-machine=second", "-k", "board")
@@ -310,18 +284,13 @@ def test_a_machine_that_is_not_there_is_an_error_before_anything_runs(
     result.assert_outcomes(passed=1, deselected=1)
 
 
-# -- what cannot travel
-
-
 def test_an_engine_that_only_a_conftest_has_is_an_error_before_anything_runs(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
-    models.makeconftest(
-        """
+    models.makeconftest("""
         def modelperf_register_engines(engines):
             engines.register("own", module="tests.support.timed")
-        """
-    )
+        """)
     models.makepyfile(TWO)
     result = run_on(processes, models, "--modelperf", "--modelperf-engine=own")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -354,9 +323,6 @@ def test_pytest_xdist_and_a_cluster_do_not_go_together(
     assert_usage_error(result, "ERROR: --modelperf-cluster goes with one process of pytest,*")
 
 
-# -- faults
-
-
 def test_a_case_whose_machine_dies_is_measured_by_another(
     own_processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
@@ -367,8 +333,7 @@ def test_a_case_whose_machine_dies_is_measured_by_another(
         pass
     deadly = f"dict(at='2', do='end', once={str(models.path / 'once')!r})"
     always = "dict(at='2', do='end')"
-    models.makepyfile(
-        f"""
+    models.makepyfile(f"""
         import pytest
 
         @pytest.mark.perf_case(model="base.onnx", engine_options={deadly})
@@ -379,8 +344,7 @@ def test_a_case_whose_machine_dies_is_measured_by_another(
 
         @pytest.mark.perf_case(model="slow_400us.onnx", batch_size=[1, 2, 4])
         def test_others(): pass
-        """
-    )
+        """)
     result = run_on(own_processes, models, *FAULTY, "--modelperf-max-seconds=0.5", JSON)
     result.assert_outcomes(passed=4, failed=1)
     told = "*test_always?b1-c1? was not measured: * and then * was lost while it ran*"
@@ -400,8 +364,7 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
     # By then the first result has come, and its test is over.
     begun = str(models.path / "begun")
     deadly = f"dict(at='2', do='end', process='{scheduler.pid}', after={begun!r})"
-    models.makepyfile(
-        f"""
+    models.makepyfile(f"""
         from pathlib import Path
         import pytest
 
@@ -418,30 +381,23 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
 
         @pytest.mark.perf_case(model="slow_400us.onnx")
         def test_after(): pass
-        """
-    )
+        """)
     result = run_on(own_processes, models, *FAULTY, "--modelperf-max-seconds=0.5", UPDATE)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*scheduler * is gone. What ended before is kept;*"])
+    assert_ended(result, "*scheduler * is gone. What ended before is kept;*", passed=1, failed=1)
     result.stdout.fnmatch_lines(["wrote *base.onnx"])
     result.stdout.fnmatch_lines(["*scheduler * is gone: start it again*"])
     assert [path.name for path in (models.path / "baselines").iterdir()] == ["base"]
 
 
-# -- without a cluster
-
-
 def test_a_case_of_another_machine_names_the_option_that_helps(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models.makepyfile(
-        """
+    models.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case(model="base.onnx", machine=["board", "gpu"])
         def test_it(): pass
-        """
-    )
+        """)
     monkeypatch.setenv("MODELPERF_TAGS", "board")
     result = models.runpytest_inprocess(*TIMED)
     assert_usage_error(result, "ERROR: this machine is linux-*, board, and not gpu: *")
@@ -467,8 +423,7 @@ def test_a_case_of_another_machine_names_the_option_that_helps(
 def test_options_that_do_not_go_together_are_errors(
     models: pytest.Pytester, options: tuple[str, ...], told: str
 ) -> None:
-    result = models.runpytest_inprocess(*TIMED, *options)
-    assert_usage_error(result, f"ERROR: {told}")
+    assert_usage_error(models.runpytest_inprocess(*TIMED, *options), f"ERROR: {told}")
 
 
 ANOTHER_KIND = """
@@ -496,19 +451,16 @@ def test_each_kind_of_machine_has_its_own_baseline_and_history(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models.makeconftest(ANOTHER_KIND)
-    models.makepyprojecttoml(
-        """
+    models.makepyprojecttoml("""
         [tool.modelperf.models."base.onnx"]
         machines = ["here", "other"]
-        """
-    )
+        """)
     monkeypatch.setenv("MODELPERF_TAGS", "here,other")
     result = models.runpytest_inprocess(*TIMED, UPDATE, "--modelperf-history=kept")
     result.assert_outcomes(passed=2)
     facts = describe_machine()
     keys = {facts.key, replace(facts, microarchitecture="other").key}
-    stored = BaselineStore(models.path / "baselines").read("base")
-    assert stored is not None
+    stored = known(BaselineStore(models.path / "baselines").read("base"))
     assert {machine.key for machine in stored.machines} == keys
     files = HistoryStore(models.path / "kept").files()
     assert {line.machine for file in files for line in file.read(HistoryLine)} == keys

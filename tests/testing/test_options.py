@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS, Setting
-from tests.support.project import STATIC, assert_says_no_internals, assert_usage_error, write_table
+from tests.support.project import (
+    STATIC,
+    assert_ended,
+    assert_says_no_internals,
+    assert_usage_error,
+    write_table,
+)
 
 IN_FILES = tuple(option for option in RUN_SETTINGS if option.is_in_files)
 # A text that each option takes, and what a table would hold of it.
@@ -71,9 +77,6 @@ def run_static(run: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     return run.runpytest_inprocess(*STATIC, *arguments)
 
 
-# -- three places
-
-
 def test_there_is_a_sample_of_every_option() -> None:
     assert list(SAMPLES) == [option.key for option in IN_FILES]
 
@@ -104,13 +107,11 @@ def test_what_is_typed_comes_before_the_ini_key_and_that_before_the_table(
     (run.path / "pytest.ini").write_text("[pytest]\nmodelperf_tolerance = 0.05\n")
     write_table(run, "[tool.modelperf]\ntolerance = 0.07\nbaseline_dir = 'kept'\n")
     header = "modelperf: baselines in kept, {} % allowed"
-    ini = run.runpytest_inprocess("--modelperf")
-    ini.stdout.fnmatch_lines([header.format(5)])
+    run.runpytest_inprocess("--modelperf").stdout.fnmatch_lines([header.format(5)])
     typed = run.runpytest_inprocess("--modelperf", "--modelperf-tolerance", "1 %")
     typed.stdout.fnmatch_lines([header.format(1)])
     (run.path / "pytest.ini").write_text("[pytest]\n")
-    table = run.runpytest_inprocess("--modelperf")
-    table.stdout.fnmatch_lines([header.format(7)])
+    run.runpytest_inprocess("--modelperf").stdout.fnmatch_lines([header.format(7)])
 
 
 def test_ini_keys_may_stand_in_pyproject_or_on_the_command_line(run: pytest.Pytester) -> None:
@@ -118,22 +119,19 @@ def test_ini_keys_may_stand_in_pyproject_or_on_the_command_line(run: pytest.Pyte
     given.stdout.fnmatch_lines(["modelperf: *static figures only"])
     write_table(run, "[tool.pytest.ini_options]\nmodelperf_static_only = true\n")
     result = run.runpytest_inprocess("--modelperf", "dense.onnx")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["modelperf: *static figures only"])
+    assert_ended(result, "modelperf: *static figures only", passed=1)
 
 
 @pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest has such tables since version 9")
 def test_ini_keys_of_a_table_of_pytest_have_the_types_of_toml(run: pytest.Pytester) -> None:
-    write_table(
-        run,
-        """
+    source = """
         [tool.pytest]
         modelperf_strict = true
         modelperf_tolerance = 0.07
         modelperf_max_seconds = 5
         modelperf_engine_option = {graph_optimization_level = "basic"}
-        """,
-    )
+    """
+    write_table(run, source)
     result = run.runpytest_inprocess("--modelperf", "--collect-only", "dense.onnx")
     result.stdout.fnmatch_lines(["modelperf: baselines in baselines, 7 % allowed, strict"])
     overridden = ("-o", "modelperf_tolerance=0.08")
@@ -157,11 +155,7 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
     assert (run.path / "kept/dense/model.json").is_file()
     assert not (run.path / "baselines").exists()
     write_table(run, '[tool.modelperf]\nbaseline_dir = "kept"')
-    again = run_static(run, "--modelperf-strict", "dense.onnx")
-    again.assert_outcomes(passed=1)
-
-
-# -- what is wrong
+    assert_ended(run_static(run, "--modelperf-strict", "dense.onnx"), passed=1)
 
 
 @pytest.mark.parametrize(
@@ -210,8 +204,7 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
 def test_a_setting_that_means_nothing_is_one_line(
     run: pytest.Pytester, arguments: list[str], message: str
 ) -> None:
-    result = run_static(run, *arguments, "dense.onnx")
-    assert_usage_error(result, f"ERROR: {message}")
+    assert_usage_error(run_static(run, *arguments, "dense.onnx"), f"ERROR: {message}")
 
 
 @pytest.mark.parametrize(
@@ -260,8 +253,7 @@ def test_no_file_may_say_that_baselines_are_changed(run: pytest.Pytester, key: s
 def test_a_broken_pyproject_is_told(run: pytest.Pytester) -> None:
     (run.path / "pytest.ini").write_text("[pytest]\n")
     write_table(run, "[tool.modelperf\n")
-    result = run_static(run, "dense.onnx")
-    assert_usage_error(result, "ERROR: *pyproject.toml*")
+    assert_usage_error(run_static(run, "dense.onnx"), "ERROR: *pyproject.toml*")
 
 
 def test_an_engine_that_nobody_knows_is_told_with_those_there_are(run: pytest.Pytester) -> None:
@@ -269,9 +261,6 @@ def test_an_engine_that_nobody_knows_is_told_with_those_there_are(run: pytest.Py
     assert result.ret != pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["*onnxrun*onnxruntime*"])
     assert_says_no_internals(result)
-
-
-# -- the option that records
 
 
 @pytest.mark.parametrize(
@@ -288,20 +277,14 @@ def test_the_option_that_records_leaves_the_path_behind_it_alone(
     run: pytest.Pytester, arguments: list[str], mode: str
 ) -> None:
     run.makepyfile(test_it="def test_one(): pass", test_other="def test_two(): pass")
-    result = run_static(run, *arguments)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines([f"modelperf: *updating {mode}"])
+    assert_ended(run_static(run, *arguments), f"modelperf: *updating {mode}", passed=1)
 
 
 def test_a_mode_of_a_file_of_settings_that_is_none_names_those_there_are(
     run: pytest.Pytester,
 ) -> None:
     run.makeini("[pytest]\naddopts = --modelperf-update-baseline=newest")
-    result = run_static(run)
-    assert_usage_error(result, "*--modelperf-update-baseline=all|new|improved*'newest'*")
-
-
-# -- without --modelperf
+    assert_usage_error(run_static(run), "*--modelperf-update-baseline=all|new|improved*'newest'*")
 
 
 @pytest.mark.parametrize("option", RUN_SETTINGS, ids=lambda option: option.key)
@@ -311,8 +294,7 @@ def test_options_of_ours_disturb_no_run_without_the_switch(
     run.makepyfile("def test_other(): pass")
     text = SAMPLES.get(option.key, ("", ""))[0]
     arguments = [option.flag] if option.metavar is None or not text else [option.flag, text]
-    result = run.runpytest_inprocess(*arguments)
-    result.assert_outcomes(passed=1)
+    result = assert_ended(run.runpytest_inprocess(*arguments), passed=1)
     told = [line for line in result.outlines if line.startswith("modelperf: ")]
     # In the header and in the summary, where its effect is looked for.
     line = f"modelperf: without --modelperf no model is profiled, so {option.flag} does nothing"
@@ -324,11 +306,9 @@ def test_the_options_that_do_nothing_are_told_in_quiet_runs_too(run: pytest.Pyte
     run.makepyfile("def test_other(): pass")
     run.makeini("[pytest]\naddopts = --modelperf-strict --modelperf-json=run.json")
     result = run.runpytest_inprocess("-q")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*, so --modelperf-strict, --modelperf-json do nothing"])
+    assert_ended(result, "*, so --modelperf-strict, --modelperf-json do nothing", passed=1)
     result.stdout.no_fnmatch_line("*Traceback*")
-    told = run_static(run, "dense.onnx")
-    told.stdout.no_fnmatch_line("*do nothing*")
+    run_static(run, "dense.onnx").stdout.no_fnmatch_line("*do nothing*")
 
 
 def test_an_unknown_ini_key_disturbs_no_run_without_the_switch(run: pytest.Pytester) -> None:
@@ -338,11 +318,7 @@ def test_an_unknown_ini_key_disturbs_no_run_without_the_switch(run: pytest.Pytes
 
 def test_a_shortened_option_is_refused(run: pytest.Pytester) -> None:
     """An option that is added later must not change what one means that is typed today."""
-    result = run.runpytest_inprocess("--modelperf-stat")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-
-
-# -- help
+    assert run.runpytest_inprocess("--modelperf-stat").ret == pytest.ExitCode.USAGE_ERROR
 
 
 def test_the_help_has_each_option_once_in_a_group_of_its_own_and_lists_every_ini_key(

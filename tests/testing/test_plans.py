@@ -165,18 +165,15 @@ def test_a_check_that_a_plan_settles_imports_nothing_that_only_measurements_need
         "pytest_modelperf.profiler.worker.agent", "pytest_modelperf.programs.callables",
         "pytest_modelperf.sweep", "pytest_modelperf.whatif",
     }  # fmt: skip
-    recorded.makeconftest(
-        f"""
+    recorded.makeconftest(f"""
         import sys
 
         def pytest_unconfigure():
             print("unwanted:", sorted({unwanted} & set(sys.modules)))
-        """
-    )
+        """)
     write(recorded, stack(seed=1))
     options = ("-s", "--modelperf", "--modelperf-json", "run.json", *LIMITS, "m.onnx")
-    result = recorded.runpytest_subprocess(*options)
-    result.stdout.fnmatch_lines(["unwanted: []"])
+    recorded.runpytest_subprocess(*options).stdout.fnmatch_lines(["unwanted: []"])
     (case,) = json.loads((recorded.path / "run.json").read_text())["cases"]
     assert case["how"] == "plan"
 

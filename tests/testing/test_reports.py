@@ -67,6 +67,7 @@ from tests.support.comparisons import (
 )
 from tests.support.documents import assert_read_back
 from tests.support.facts import make_engine, make_model
+from tests.support.known import known
 from tests.support.profiles import MACHINE, make_latency, make_round
 from tests.support.rendered import (
     render_comparison,
@@ -114,9 +115,6 @@ def summary(*cases: CaseComparison, width: int | None = 80, verbosity: int = 0) 
     return render_summary(report, TextStyle(width), verbosity=verbosity)
 
 
-# -- the failure of one test
-
-
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_regression_has_the_figures_of_a_comparison_and_says_how_to_accept_it(width: int) -> None:
     compared_text = render_comparison(compared(SLOWER), TextStyle(width), COMMAND_WORDING)
@@ -131,9 +129,6 @@ def test_a_regression_has_the_figures_of_a_comparison_and_says_how_to_accept_it(
     assert shlex.split(accept.replace("\\\n", "")) == [
         "pytest", "--modelperf", "--modelperf-update-baseline", "models/encoder.onnx::b8-c2",
     ]  # fmt: skip
-
-
-# -- what a failure shows unless it is asked for more
 
 
 @pytest.mark.parametrize(
@@ -185,31 +180,9 @@ note: the worker was not pinned to its processors
 
 
 def test_a_brief_failure_counts_the_figures_that_it_leaves_out() -> None:
-    assert brief(EVERYWHERE, width=160) == snapshot("""\
-regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency; also over budget: p99 latency, items/s, MACs
-
-metric         before            now   change          interval           allowed
-──────────────────────────────────────────────────────────────────────────────────────────────
-p50 latency  26.10 ms       29.18 ms  +11.8 %   +10.2 … +13.1 %              +3 %  regressed
-p95 latency  27.02 ms       30.26 ms  +12.0 %    +9.1 … +14.4 %              +3 %  regressed
-p99 latency                 14.21 ms           13.80 … 14.70 ms       <= 12.00 ms  over budget
-items/s                        61.30              60.10 … 62.40            >= 100  over budget
-MACs                   4,100,000,001                             <= 4,100,000,000  over budget
-
-budget: change it where it is set, in the test or in [tool.modelperf]; a new baseline does not affect it
--v also shows 1 figure and 1 note
-accept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c1"
-""")  # noqa: E501  # a line is as long as its terminal
-
-
-def test_a_case_over_budget_shows_no_type_because_nothing_is_compared() -> None:
-    assert brief(BUDGET) == snapshot("""\
-over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit
-  12.00 ms
-budget: change it where it is set, in the test or in [tool.modelperf]; a new
-        baseline does not affect it
--v also shows 1 note
-""")
+    shown = brief(EVERYWHERE)
+    assert "peak memory" not in shown
+    assert "\n-v also shows 1 figure and 1 note\n" in shown
 
 
 def test_a_regression_against_stored_times_says_so() -> None:
@@ -294,8 +267,7 @@ this run could see p95 latency +4.1 % or more: too noisy to decide in a
   reasonable time: measure on a quieter machine (modelperf doctor shows how
   quiet this one is)
 """)
-    near = replace(NEAR, seconds=900.0)
-    assert "tolerance" not in failure(near)
+    assert "tolerance" not in failure(replace(NEAR, seconds=900.0))
 
 
 def test_what_more_time_does_not_decide_is_given_none() -> None:
@@ -373,8 +345,7 @@ def test_a_tolerance_that_is_to_be_typed_keeps_those_that_are_set() -> None:
 
 def test_more_rounds_than_usual_are_advised_with_the_time_that_allows_them() -> None:
     """Twice the rounds of a fast model take a second, and are made in twice the usual time only."""
-    open_metric = replace(OPEN.metrics[1], rounds_needed=70)
-    fast = replace(OPEN, metrics=(open_metric,), seconds=0.5)
+    fast = replace(OPEN, metrics=(replace(OPEN.metrics[1], rounds_needed=70),), seconds=0.5)
     assert "give more time with --modelperf-max-seconds 20\n" in failure(fast, width=160)
 
 
@@ -383,9 +354,7 @@ def test_the_advice_of_a_case_is_that_of_the_summary() -> None:
     longer = replace(OPEN, case=Case(2, 1), seconds=20.0)
     noisy = replace(OPEN, case=Case(4, 1), seconds=500.0)
     for case in (OPEN, longer, noisy, NEAR):
-        advice = advise(case)
-        assert advice is not None
-        text = advice.in_words(PYTHON_WORDING)
+        text = known(advise(case)).in_words(PYTHON_WORDING)
         assert text in failure(case, width=None)
         assert f"inconclusive: {text}\n" in summary(case, width=None)
     steps = summary(OPEN, longer, noisy, width=None).partition("in at most 5 %.\n")[2]
@@ -527,8 +496,7 @@ def test_a_test_that_does_not_name_its_case_is_told_which_it_was() -> None:
 
 def test_a_budget_that_a_new_baseline_leaves_as_it_is_hides_no_command_that_helps() -> None:
     assert "accept: pytest" in failure(EVERYWHERE, width=160)
-    static = replace(SLOWER, metrics=(exact("macs", 1, 2),))
-    assert "accept: pytest" in failure(static, width=160)
+    assert "accept: pytest" in failure(replace(SLOWER, metrics=(exact("macs", 1, 2),)), width=160)
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80])
@@ -555,28 +523,23 @@ def test_a_command_on_several_lines_is_one_for_a_shell(command: str, width: int)
     assert told[0].splitlines() == shlex.split(command)
 
 
-def test_an_exact_figure_that_reads_like_its_limit_is_written_out() -> None:
-    over = Metric("macs", None, 4_100_000_001, Verdict.OVER_BUDGET, limit=4.1e9)
-    assert failure(replace(BUDGET, metrics=(over,))).splitlines()[0] == (
-        "over budget: MACs 4,100,000,001, limit 4,100,000,000"
-    )
-    far = replace(over, after=5_000_000_000)
-    assert "MACs 5.000 G, limit 4.100 G" in failure(replace(BUDGET, metrics=(far,)))
-
-
-@pytest.mark.parametrize("name", ["size_bytes", "peak_rss_bytes", "cache_bytes_per_token"])
-def test_a_limit_is_written_out_where_its_figure_is(name: str) -> None:
-    """Rounded to 0.016 MB, the limit would be above the figure that is over it."""
-    over = Metric(name, None, 15_618, Verdict.OVER_BUDGET, limit=15_617)
-    shown = failure(replace(BUDGET, metrics=(over,)))
-    assert shown.count("15,618 B") == shown.count("15,617 B") == 2
-
-
-def test_sizes_have_the_unit_that_their_budget_was_given_in() -> None:
-    size = Metric("size_bytes", None, 1_204_000_000, Verdict.OVER_BUDGET, limit=100e6)
-    assert failure(replace(BUDGET, metrics=(size,))).splitlines()[0] == (
-        "over budget: file size 1,204 MB, limit 100.0 MB"
-    )
+@pytest.mark.parametrize(
+    ("figure", "after", "limit", "first"),
+    [
+        ("macs", 4_100_000_001, 4.1e9, "MACs 4,100,000,001, limit 4,100,000,000"),
+        ("macs", 5_000_000_000, 4.1e9, "MACs 5.000 G, limit 4.100 G"),
+        ("size_bytes", 1_204_000_000, 100e6, "file size 1,204 MB, limit 100.0 MB"),
+        # Rounded to 0.016 MB, the limit would be above the figure that is over it.
+        ("size_bytes", 15_618, 15_617, "file size 15,618 B, limit 15,617 B"),
+        ("peak_rss_bytes", 15_618, 15_617, "peak memory 15,618 B, limit 15,617 B"),
+        ("cache_bytes_per_token", 15_618, 15_617, "cache/token 15,618 B, limit 15,617 B"),
+    ],
+)
+def test_a_figure_that_reads_like_its_limit_is_written_out(
+    figure: str, after: int, limit: float, first: str
+) -> None:
+    over = Metric(figure, None, after, Verdict.OVER_BUDGET, limit=limit)
+    assert failure(replace(BUDGET, metrics=(over,))).splitlines()[0] == f"over budget: {first}"
 
 
 @pytest.mark.parametrize(
@@ -600,9 +563,6 @@ def test_colour_is_written_only_where_it_is_asked_for() -> None:
     colored = render_outcome(made, TextStyle(80, color=True))
     assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == render_outcome(made, TextStyle(80))
     assert colored.startswith("\x1b[1;31mregressed")
-
-
-# -- the summary
 
 
 @pytest.mark.parametrize(
@@ -648,26 +608,12 @@ new: record what is new with pytest --modelperf --modelperf-update-baseline=new
 """)
 
 
-def test_a_summary_of_every_verdict_at_160_columns() -> None:
-    assert summary(*ALL[:7], CALM, width=160) == snapshot("""\
-linux-x86_64-zen4-2c, onnxruntime 1.31.1, 8 cases in 4.3 s
-
-case                  verdict       decided by    p50 before   p50 now   change         interval       p95     MACs   params
-────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-encoder.onnx::b8-c2   regressed                     26.10 ms  29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms  4.089 G  25.61 M
-encoder.onnx::b8-c1   over budget   p95 14.21 ms                                                  14.21 ms  4.089 G  25.61 M
-encoder.onnx::b64-c2  failed                                                                                4.089 G  25.61 M
-encoder.onnx::b1-c1   inconclusive  p95 +4.0 %      3.304 ms  3.371 ms   +2.0 %    +0.4 … +2.9 %  3.660 ms  4.089 G  25.61 M
-encoder.onnx::b2-c2   new                                                                                   4.089 G  25.61 M
-encoder.onnx::b4-c1   improved                      13.41 ms  12.29 ms   −8.4 %    −9.7 … −7.0 %            4.089 G  25.61 M
-encoder.onnx::b16-c1  passed                        26.10 ms  26.15 ms   +0.2 %    −0.6 … +0.9 %            4.089 G  25.61 M
-encoder.onnx::b1-c2   unchanged                                                                             4.089 G  25.61 M
-
-1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at its
-  tolerance passes in at most 5 %.
-regressed: each failure names the command that accepts it
-inconclusive: give more time with --modelperf-max-seconds 16
-new: record what is new with pytest --modelperf --modelperf-update-baseline=new
+def test_a_summary_at_160_columns_has_the_interval_the_tail_and_the_counts() -> None:
+    _, _, heads, _, *rows = summary(SLOWER, OPEN, width=160).splitlines()
+    assert "\n".join([heads, *rows[:2]]) == snapshot("""\
+case                 verdict       decided by  p50 before   p50 now   change         interval       p95     MACs   params
+encoder.onnx::b8-c2  regressed                   26.10 ms  29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms  4.089 G  25.61 M
+encoder.onnx::b1-c1  inconclusive  p95 +4.0 %    3.304 ms  3.371 ms   +2.0 %    +0.4 … +2.9 %  3.660 ms  4.089 G  25.61 M\
 """)  # noqa: E501  # a line is as long as its terminal
 
 
@@ -703,22 +649,12 @@ def test_the_line_of_a_case_has_the_colour_of_its_verdict() -> None:
 
 
 def test_of_many_cases_those_that_are_well_are_summed_up() -> None:
-    report = run(*many(1_979), outcome(CALM), outcome(SLOWER), outcome(OPEN))
-    assert render_summary(report, TextStyle(80)) == snapshot("""\
-linux-x86_64-zen4-2c, onnxruntime 1.31.1, 1,982 cases in 4.3 s
-
-case                 verdict       decided by   p50 now   change
-────────────────────────────────────────────────────────────────
-encoder.onnx::b8-c2  regressed                 29.18 ms  +11.8 %
-encoder.onnx::b1-c1  inconclusive  p95 +4.0 %  3.371 ms   +2.0 %
-
-1,980 passed and unchanged cases are not shown: -v lists them
-
-1 regressed, 1 inconclusive, 1 passed, 1,979 unchanged. False-alarm bound for
-  this run: 1 %. A model exactly at its tolerance passes in at most 5 %.
-regressed: each failure names the command that accepts it
-inconclusive: give more time with --modelperf-max-seconds 16
-""")
+    shown = render_summary(
+        run(*many(1_979), outcome(CALM), outcome(SLOWER), outcome(OPEN)), TextStyle(80)
+    )
+    assert "\n\n1,980 passed and unchanged cases are not shown: -v lists them\n\n" in shown
+    assert "\n1 regressed, 1 inconclusive, 1 passed, 1,979 unchanged. " in shown
+    assert shown.count("encoder.onnx::") == 2
 
 
 def test_of_few_cases_all_are_shown_and_so_are_many_if_asked_for() -> None:
@@ -744,8 +680,7 @@ def test_a_strict_run_says_why_what_is_new_or_unclear_failed() -> None:
 
 
 def test_a_new_case_whose_failure_is_expected_is_to_be_recorded_too() -> None:
-    report = run(outcome(FRESH, is_xfailed=True), is_strict=True)
-    shown = render_summary(report, TextStyle(80))
+    shown = render_summary(run(outcome(FRESH, is_xfailed=True), is_strict=True), TextStyle(80))
     assert "1 xfailed." in shown
     assert "new: record what is new with pytest --modelperf " in shown
 
@@ -829,13 +764,9 @@ def test_a_page_describes_every_machine_once() -> None:
     assert "asimd i8mm" in machines[1]
 
 
-# -- plans
-
-
 def test_plans_come_first_and_then_whether_they_were_written() -> None:
     recording = BaselineRecording(name="encoder", model=make_model("e", None, None, 1), cases=())
-    recorded = outcome(FRESH, recording=recording)
-    report = run(recorded, plans=(plan("encoder"),), is_written=True)
+    report = run(outcome(FRESH, recording=recording), plans=(plan("encoder"),), is_written=True)
     assert render_summary(report, TextStyle(80)) == snapshot("""\
 linux-x86_64-zen4-2c, onnxruntime 1.31.1, 1 case in 4.3 s
 
@@ -874,9 +805,6 @@ def test_of_many_plans_the_first_are_shown_unless_all_are_asked_for() -> None:
     assert shown.count("p50 latency") == 20
     assert render_summary(report, TextStyle(80), verbosity=1).count("p50 latency") == 50
     assert "p50 latency" not in render_summary(report, TextStyle(80), verbosity=-1)
-
-
-# -- names
 
 
 def test_names_are_as_short_as_tells_them_apart() -> None:
@@ -946,9 +874,6 @@ def test_two_tests_never_share_a_name(tests: Sequence[str]) -> None:
     assert len(set(names)) == len(tests)
 
 
-# -- what fits
-
-
 @given(st.text(max_size=60), st.integers(10, 40), st.integers(0, 6))
 @example("\N{CJK UNIFIED IDEOGRAPH-4E00}" * 40, 11, 3)
 def test_a_wrapped_text_fits_and_loses_nothing(text: str, width: int, indent: int) -> None:
@@ -997,9 +922,6 @@ def test_nothing_that_a_terminal_obeys_is_in_a_text(name: str) -> None:
     for text in texts:
         assert printable(text.replace("\n", "")) == text.replace("\n", "")
     assert all("\n" not in short_verdict(made) for made in report.outcomes)
-
-
-# -- Markdown
 
 
 def test_a_run_as_markdown() -> None:
@@ -1071,8 +993,7 @@ def test_markdown_obeys_no_name(name: str) -> None:
 
 def test_of_many_cases_markdown_folds_those_that_are_well() -> None:
     shown = render_run_markdown(run(*many(60), outcome(SLOWER)))
-    first = shown[: shown.index("False-alarm")]
-    assert first.count("\n| <code>") == 1
+    assert shown[: shown.index("False-alarm")].count("\n| <code>") == 1
     assert "<details><summary>60 cases that passed or are unchanged</summary>" in shown
 
 
@@ -1089,19 +1010,16 @@ def test_markdown_stays_below_what_a_summary_may_have_and_says_what_it_left_out(
     assert "more rows are not shown." in shown
 
 
-# -- annotations
-
 COMMAND = re.compile(r"::(error|warning|notice) ([^\n]*?)::([^\n]*)")
 
 
 def read_command(line: str) -> dict[str, str]:
     """What the runner makes of a line: properties end with the next `::`, the rest is data."""
-    found = COMMAND.fullmatch(line)
-    assert found is not None
-    known = dict(part.split("=", 1) for part in found[2].split(","))
+    found = known(COMMAND.fullmatch(line))
+    given = dict(part.split("=", 1) for part in found[2].split(","))
     read = {
         key: value.replace("%2C", ",").replace("%3A", ":").replace("%0A", "\n").replace("%0D", "\r")
-        for key, value in known.items()
+        for key, value in given.items()
     }
     data = found[3].replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
     return {"kind": found[1], **{k: v.replace("%25", "%") for k, v in read.items()}, "text": data}
@@ -1160,9 +1078,6 @@ def test_an_annotation_is_one_command_whatever_the_name(name: str) -> None:
         assert found["line"] == "3"
 
 
-# -- junit
-
-
 def test_properties_of_a_case() -> None:
     made = outcome(SLOWER, load_ms=21.3, peak_rss_bytes=104_857_600)
     assert junit_properties(made) == snapshot(
@@ -1215,9 +1130,6 @@ def test_properties_can_be_written_as_xml(name: str) -> None:
     assert [(p.get("name"), p.get("value")) for p in read] == list(junit_properties(made))
 
 
-# -- JSON
-
-
 def test_a_run_as_json() -> None:
     latency = make_latency([make_round([3_300_000] * 20), make_round([3_400_000] * 20)])
     report = run(
@@ -1230,8 +1142,7 @@ def test_a_run_as_json() -> None:
     )
     document = json.loads(dump_run(report))
     slower, broken = document.pop("cases")
-    machine = document.pop("machine")
-    assert machine["key"] == MACHINE.key
+    assert document.pop("machine")["key"] == MACHINE.key
     assert document == snapshot(
         {
             "schema": 1,
@@ -1282,6 +1193,11 @@ def test_a_run_as_json() -> None:
     (same,) = json.loads(COMPARISON.dump(compared(SLOWER)))["cases"]
     del same["seconds"]
     assert {key: slower[key] for key in same} == same
+    static, timed = slower.pop("static"), slower.pop("latency")
+    assert (static["macs"], static["peak_activation_bytes"]) == (4089184256, 12845056)
+    assert (timed["p50_ms"], timed["samples"], timed["rounds"]) == (3.35, 40, 2)
+    assert timed["intervals_ms"]["p50_ms"] == [3.33995, 3.3701]
+    assert timed["needed"]["p99_ms"] == 662
     assert {key: value for key, value in slower.items() if key not in same} == snapshot(
         {
             "test": "models/encoder.onnx::b8-c2",
@@ -1303,51 +1219,6 @@ def test_a_run_as_json() -> None:
             "seconds": 2.1,
             "confidence": 0.99,
             "generation": None,
-            "static": {
-                "macs": 4089184256,
-                "elementwise_ops": 12000000,
-                "flops": 8190368512,
-                "backward_macs": 8000000000,
-                "effective_macs": None,
-                "params": 25610152,
-                "weight_bytes": 102440608,
-                "activation_bytes": 88000000,
-                "peak_activation_bytes": 12845056,
-                "uncounted_ops": {},
-                "coverage": 1.0,
-                "notes": [],
-            },
-            "latency": {
-                "p50_ms": 3.35,
-                "p90_ms": None,
-                "p95_ms": None,
-                "p97_ms": None,
-                "p99_ms": None,
-                "p99.9_ms": None,
-                "min_ms": 3.3,
-                "max_ms": 3.4,
-                "mean_ms": 3.35,
-                "samples": 40,
-                "rounds": 2,
-                "items_per_second": 298.5074626865672,
-                "confidence": 0.99,
-                "intervals_ms": {
-                    "p50_ms": [3.33995, 3.3701],
-                    "p90_ms": None,
-                    "p95_ms": None,
-                    "p97_ms": None,
-                    "p99_ms": None,
-                    "p99.9_ms": None,
-                },
-                "needed": {
-                    "p50_ms": 11,
-                    "p90_ms": 64,
-                    "p95_ms": 130,
-                    "p97_ms": 219,
-                    "p99_ms": 662,
-                    "p99.9_ms": 6636,
-                },
-            },
             "load_ms": 21.3,
             "first_inference_ms": None,
             "peak_rss_bytes": None,
@@ -1384,14 +1255,13 @@ def test_the_json_of_a_run_is_ascii_and_has_no_infinite_number() -> None:
     assert json.loads(text)["cases"][0]["metrics"][0]["detectable"] is None
 
 
-# -- pytest-benchmark
-
 TIMES = ((3_300_000, 3_310_000, 3_290_000), (3_400_000, 9_000_000))
 
 
 def test_a_run_in_the_json_of_pytest_benchmark() -> None:
     report = run(outcome(SLOWER, times_ns=TIMES), outcome(SAME), outcome(CALM, times_ns=((),)))
     document = json.loads(dump_benchmarks(report, "1.2.3"))
+    assert document["benchmarks"][0].pop("stats")["rounds"] == 5
     assert document == snapshot(
         {
             "machine_info": {
@@ -1427,25 +1297,6 @@ def test_a_run_in_the_json_of_pytest_benchmark() -> None:
                         "peak_rss_bytes": None,
                     },
                     "options": {},
-                    "stats": {
-                        "min": 0.00329,
-                        "max": 0.009,
-                        "mean": 0.00446,
-                        "stddev": 0.0025383163711405242,
-                        "rounds": 5,
-                        "median": 0.00331,
-                        "iqr": 0.0015025,
-                        "q1": 0.0032975,
-                        "q3": 0.0048,
-                        "iqr_outliers": 1,
-                        "stddev_outliers": 1,
-                        "outliers": "1;1",
-                        "ld15iqr": 0.00329,
-                        "hd15iqr": 0.0034,
-                        "ops": 224.2152466367713,
-                        "total": 0.0223,
-                        "iterations": 1,
-                    },
                 }
             ],
             "datetime": None,
@@ -1469,9 +1320,6 @@ def test_cases_and_models_of_one_test_are_benchmarks_of_their_own() -> None:
         assert found[-1]["fullname"] == "t.py::test_both[b8-c2] decoder.onnx"
 
 
-# -- Bencher
-
-
 def test_a_run_in_the_format_of_bencher() -> None:
     latency = summarize([list(each) * 20 for each in TIMES], 8)
     metrics = tuple(replace(metric, confidence=0.99) for metric in SLOWER.metrics)
@@ -1489,8 +1337,7 @@ def test_a_run_in_the_format_of_bencher() -> None:
         "upper_value": median.high_ns,
     }
     ratio = next(metric for metric in SLOWER.metrics if metric.name == "latency_p50")
-    assert ratio.interval is not None
-    low, high = ratio.interval
+    low, high = known(ratio.interval)
     assert measures["latency-p50-ratio"] == {
         "value": ratio.ratio,
         "lower_value": low,

@@ -54,6 +54,7 @@ from pytest_modelperf.whatif.narrowing.dimensions import Dim
 from pytest_modelperf.whatif.narrowing.narrow import select_channels
 from tests.support.comparisons import OPEN, SLOWER
 from tests.support.facts import make_provenance
+from tests.support.known import known
 from tests.support.profiles import measured_classifier
 from tests.support.project import write_dense, write_table
 from tests.support.rendered import render_summary
@@ -141,9 +142,6 @@ def assert_no_growth(calls: Sequence[int]) -> None:
     assert second <= 1.003 * first
 
 
-# -- many models
-
-
 @pytest.mark.slow
 def test_to_collect_a_model_takes_no_more_where_there_are_more(project: pytest.Pytester) -> None:
     def collect(count: int) -> None:
@@ -228,9 +226,6 @@ def test_to_collect_a_model_opens_it_once_however_many_cases_it_has(
     assert sorted(opened) == [f"m{index:02}.onnx" for index in range(8)]
 
 
-# -- what of a case that is well need not be done
-
-
 def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
     """The model itself is stored as its twin: it has the structure, and cannot be rebuilt."""
     path = write_dense(tmp_path / "dense.onnx")
@@ -276,13 +271,9 @@ def test_of_many_cases_that_went_wrong_the_worst_have_a_line() -> None:
     assert shown.count(" regressed  ") == 30
     assert shown.count("\nm") == MAX_LINES
     assert "990 inconclusive cases are not shown: -v lists them" in shown
-    everything = render_summary(run(*outcomes), TextStyle(80), verbosity=1)
-    assert everything.count("\nm") == 1_030
+    assert render_summary(run(*outcomes), TextStyle(80), verbosity=1).count("\nm") == 1_030
     # Where little is said, that something is left out is said all the same.
     assert "990 inconclusive" in render_summary(run(*outcomes), TextStyle(80), verbosity=-1)
-
-
-# -- many layers
 
 
 def test_why_layers_keep_their_channels_is_found_in_one_walk_through_the_graph(
@@ -409,8 +400,7 @@ SEQUENCES = st.lists(st.integers(0, 3), max_size=14)
 def test_what_is_in_common_is_equal_in_order_and_as_long_as_can_be(
     old: list[int], new: list[int]
 ) -> None:
-    found = in_common(old, new, len(old) + len(new))
-    assert found is not None
+    found = known(in_common(old, new, len(old) + len(new)))
     assert all(old[row] == new[column] for row, column in found)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found))
     assert len(found) == longest_in_common(old, new)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.project import read_json, write_table
+from tests.support.project import assert_ended, read_json, write_table
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of
 
 SKETCH = "[tool.modelperf]\noutput_sketch = true\n"
@@ -49,8 +49,7 @@ def test_other_outputs_of_the_same_weights_fail(
     recorded: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIMED_OUTPUT", "1.05")
-    result = checked(recorded, "base.onnx")
-    result.assert_outcomes(failed=1)
+    result = assert_ended(checked(recorded, "base.onnx"), failed=1)
     assert only_case(recorded)["verdict"] == "regressed"
     assert judged(only_case(recorded)) == pytest.approx(0.05, rel=1e-3)
     result.stdout.fnmatch_lines(["*regressed: outputs differ by 5 %, allowed +0.1 %*"])
@@ -64,8 +63,7 @@ def test_a_sketch_that_one_of_two_tests_of_a_case_asks_for_is_kept(
     recorded.makepyfile(test_first=first, test_last=last)
     result = recorded.runpytest_inprocess(*TIMED, UPDATE, "test_first.py", "test_last.py")
     result.assert_outcomes(passed=2)
-    model = read_json(recorded.path / "baselines/base/model.json")
-    assert "outputs" in model["cases"]["b1-c1"]
+    assert "outputs" in read_json(recorded.path / "baselines/base/model.json")["cases"]["b1-c1"]
 
 
 def test_rounding_passes_and_a_limit_of_the_user_comes_first(

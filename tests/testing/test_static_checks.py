@@ -17,6 +17,7 @@ from inline_snapshot import snapshot
 from tests.support.command import run as command
 from tests.support.project import (
     STATIC,
+    assert_ended,
     assert_says_no_internals,
     between,
     read_json,
@@ -52,16 +53,11 @@ def without_times(text: str) -> str:
 
 def summary_of(result: pytest.RunResult) -> str:
     """What stands below `model performance`."""
-    lines = [*result.outlines, "=== end"]
-    return without_times(between(lines, "= model performance =", "==="))
-
-
-# -- a baseline, from its recording to a failure
+    return without_times(between([*result.outlines, "=== end"], "= model performance =", "==="))
 
 
 def test_an_update_shows_its_plan_and_writes_it(run: pytest.Pytester) -> None:
-    result = check(run, UPDATE, "--modelperf-strict", "dense.onnx")
-    result.assert_outcomes(passed=1)
+    result = assert_ended(check(run, UPDATE, "--modelperf-strict", "dense.onnx"), passed=1)
     assert summary_of(result) == snapshot("""\
 1 case in 0.0 s
 
@@ -83,9 +79,7 @@ dense.onnx::b1-c1  recorded    15      15
 
 
 def test_a_model_that_is_as_it_was_passes(recorded: pytest.Pytester) -> None:
-    result = check(recorded, "-v")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["dense.onnx::b1-c1 PASSED*"])
+    result = assert_ended(check(recorded, "-v"), "dense.onnx::b1-c1 PASSED*", passed=1)
     result.stdout.no_fnmatch_line("*no baseline*")
 
 
@@ -93,8 +87,7 @@ def test_a_model_with_more_macs_fails_with_both_figures_and_how_to_accept_it(
     recorded: pytest.Pytester,
 ) -> None:
     write_dense(recorded.path / "dense.onnx", width=7)
-    result = check(recorded)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(check(recorded), failed=1)
     assert between(result.outlines, "_ dense.onnx::b1-c1 ", "model performance") == snapshot("""\
 regressed: MACs +40.0 %, allowed 0 %; also params
 why: MatMul: 1 as before, of other shapes
@@ -156,8 +149,7 @@ def test_the_line_that_accepts_a_failure_keeps_the_root_and_the_folder_that_were
     (case,) = read_json(part / "run.json")["cases"]
     _, *words = shlex.split(case["accept"])
     run.runpytest_inprocess("--modelperf-static-only", *words).assert_outcomes(passed=1)
-    result = check(run, *options, "--modelperf-strict", "dense.onnx")
-    result.assert_outcomes(passed=1)
+    assert_ended(check(run, *options, "--modelperf-strict", "dense.onnx"), passed=1)
 
 
 def test_the_line_that_accepts_a_failure_names_a_test_outside_of_the_root(
@@ -179,20 +171,17 @@ def test_the_line_that_accepts_a_failure_names_a_test_outside_of_the_root(
 def test_a_model_with_fewer_macs_has_improved(recorded: pytest.Pytester) -> None:
     write_dense(recorded.path / "dense.onnx", width=4)
     result = check(recorded, "-v", "--modelperf-strict")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["dense.onnx::b1-c1 IMPROVED*"])
+    assert_ended(result, "dense.onnx::b1-c1 IMPROVED*", passed=1)
 
 
 def test_a_case_without_a_baseline_passes_with_a_notice_and_fails_where_that_is_strict(
     run: pytest.Pytester,
 ) -> None:
     passing = check(run, "-v", "dense.onnx")
-    passing.assert_outcomes(passed=1)
-    passing.stdout.fnmatch_lines(
-        ["dense.onnx::b1-c1 NEW*", "new: *--modelperf-update-baseline=new"]
+    assert_ended(
+        passing, "dense.onnx::b1-c1 NEW*", "new: *--modelperf-update-baseline=new", passed=1
     )
-    failing = check(run, "--modelperf-strict", "dense.onnx")
-    failing.assert_outcomes(failed=1)
+    failing = assert_ended(check(run, "--modelperf-strict", "dense.onnx"), failed=1)
     told = between(failing.outlines, "_ dense.onnx::b1-c1 ", "model performance").splitlines()
     assert [line.partition(":")[0] for line in told] == ["new", "record"]
     assert told[1].endswith(' --modelperf-update-baseline "dense.onnx::b1-c1"')
@@ -200,9 +189,7 @@ def test_a_case_without_a_baseline_passes_with_a_notice_and_fails_where_that_is_
 
 def test_a_case_that_a_baseline_lacks_is_new(recorded: pytest.Pytester) -> None:
     write_table(recorded, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
-    result = check(recorded)
-    result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["dense.onnx::b8-c1 *new*", "dense.onnx::b1-c1 *passed*"])
+    assert_ended(check(recorded), "dense.onnx::b8-c1 *new*", "dense.onnx::b1-c1 *passed*", passed=2)
 
 
 def test_a_test_that_fails_itself_writes_the_baseline_of_its_case_all_the_same(
@@ -219,9 +206,6 @@ def test_a_test_that_fails_itself_writes_the_baseline_of_its_case_all_the_same(
     )
     check(run, UPDATE).assert_outcomes(failed=1)
     assert (run.path / MODEL).is_file()
-
-
-# -- modes of an update
 
 
 @pytest.mark.parametrize(
@@ -262,8 +246,7 @@ def test_an_update_that_changes_nothing_says_so_and_leaves_the_file(
     recorded: pytest.Pytester,
 ) -> None:
     before = (recorded.path / MODEL).read_bytes()
-    result = check(recorded, UPDATE)
-    result.stdout.fnmatch_lines(["baselines already up to date"])
+    check(recorded, UPDATE).stdout.fnmatch_lines(["baselines already up to date"])
     assert (recorded.path / MODEL).read_bytes() == before
 
 
@@ -295,12 +278,8 @@ def test_a_model_that_is_named_by_a_link_too_is_recorded_as_one(run: pytest.Pyte
 
 
 def test_only_collecting_writes_nothing(run: pytest.Pytester) -> None:
-    result = check(run, UPDATE, "--collect-only", "dense.onnx")
-    assert result.ret == pytest.ExitCode.OK
+    assert check(run, UPDATE, "--collect-only", "dense.onnx").ret == pytest.ExitCode.OK
     assert not (run.path / "baselines").exists()
-
-
-# -- baselines that no test uses
 
 
 def narrow(run: pytest.Pytester) -> None:
@@ -316,15 +295,12 @@ def test_unused_baselines_are_told_and_stay_until_their_removal_is_asked_for(
     narrow(recorded)
     before = (recorded.path / MODEL).read_bytes()
     result = check(recorded)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["unused baselines: dense.onnx::b8-c1; pytest *"])
+    assert_ended(result, "unused baselines: dense.onnx::b8-c1; pytest *", passed=1)
     assert (recorded.path / MODEL).read_bytes() == before
-    result = check(recorded, "--modelperf-prune")
-    result.assert_outcomes(passed=1)
+    result = assert_ended(check(recorded, "--modelperf-prune"), passed=1)
     assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1"]
     result.stdout.no_fnmatch_line("unused*")
-    again = check(recorded, "--modelperf-prune")
-    again.stdout.no_fnmatch_line("*removed*")
+    check(recorded, "--modelperf-prune").stdout.no_fnmatch_line("*removed*")
 
 
 def test_a_baseline_without_any_test_is_deleted_whole(recorded: pytest.Pytester) -> None:
@@ -434,8 +410,7 @@ def test_a_test_that_a_conftest_drops_may_use_its_baseline_another_time(
         """
     )
     recorded.makepyfile("def test_it(): pass")
-    result = check(recorded, "--modelperf-prune")
-    result.assert_outcomes(passed=1)
+    result = assert_ended(check(recorded, "--modelperf-prune"), passed=1)
     assert (recorded.path / MODEL).is_file()
     result.stdout.fnmatch_lines(["note: nothing was pruned: *"])
 
@@ -528,9 +503,6 @@ def test_a_file_that_could_not_be_collected_may_use_its_baselines_another_time(
     assert (recorded.path / MODEL).is_file()
 
 
-# -- budgets
-
-
 @pytest.mark.parametrize(
     ("budget", "is_kept"),
     [
@@ -556,18 +528,12 @@ def test_a_budget_is_held_where_no_engine_is_needed(
 def test_a_budget_that_nothing_was_run_for_is_noted(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {latency_ms = 1}')
     result = check(run, "-v")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*budgets of measured figures are not judged without a run*"])
+    assert_ended(result, "*budgets of measured figures are not judged without a run*", passed=1)
 
 
 def test_a_new_baseline_does_not_make_a_budget_pass(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {macs = 14}')
-    result = check(run, UPDATE)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14*"])
-
-
-# -- what is shown, and how much of it
+    assert_ended(check(run, UPDATE), "over budget: MACs 15, limit 14*", failed=1)
 
 
 @pytest.fixture
@@ -586,8 +552,7 @@ def mixed(recorded: pytest.Pytester) -> pytest.Pytester:
 
 
 def test_quiet_says_only_what_is_wrong(mixed: pytest.Pytester) -> None:
-    result = check(mixed, "-q")
-    result.assert_outcomes(passed=2, failed=1)
+    result = assert_ended(check(mixed, "-q"), passed=2, failed=1)
     assert summary_of(result) == snapshot("""\
 case               verdict    decided by       MACs   params
 ────────────────────────────────────────────────────────────
@@ -622,15 +587,13 @@ def test_subtests_keep_the_words_of_pytest(run: pytest.Pytester) -> None:
                 assert 1 == 2
         """
     )
-    result = check(run, "-v")
-    result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(
-        [
-            "*::test_it SUBPASSED[[]new] *",
-            "*::test_it SUBFAILED[[]wrong] *",
-            "*::test_it FAILED *",
-            "1 new.",
-        ]
+    assert_ended(
+        check(run, "-v"),
+        "*::test_it SUBPASSED[[]new] *",
+        "*::test_it SUBFAILED[[]wrong] *",
+        "*::test_it FAILED *",
+        "1 new.",
+        failed=2,
     )
 
 
@@ -638,8 +601,7 @@ def test_subtests_keep_the_words_of_pytest(run: pytest.Pytester) -> None:
 def test_every_style_of_tracebacks_shows_the_verdict_and_none_our_frames(
     mixed: pytest.Pytester, style: str
 ) -> None:
-    result = check(mixed, f"--tb={style}")
-    result.assert_outcomes(passed=2, failed=1)
+    result = assert_ended(check(mixed, f"--tb={style}"), passed=2, failed=1)
     assert "regressed  MACs +40.0 %" in result.stdout.str()
     assert_says_no_internals(result)
     if style == "no":
@@ -651,8 +613,7 @@ def test_reports_fit_the_terminal(
     mixed: pytest.Pytester, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    result = check(mixed)
-    ours = [*between(result.outlines, "_ dense.onnx::b1-c1 ", "short test").splitlines()]
+    ours = [*between(check(mixed).outlines, "_ dense.onnx::b1-c1 ", "short test").splitlines()]
     assert max(len(line) for line in ours if "pytest --modelperf" not in line) <= columns
 
 
@@ -680,9 +641,6 @@ def test_colour_is_there_where_it_is_asked_for_and_only_there(mixed: pytest.Pyte
     coloured = check(mixed, "--color=yes").outlines
     begin = next(i for i, line in enumerate(coloured) if "model performance" in line)
     assert any("\x1b[" in line for line in coloured[begin + 1 :])
-
-
-# -- files for others
 
 
 def test_the_files_of_a_run_have_its_case_and_the_verdict(mixed: pytest.Pytester) -> None:
@@ -724,9 +682,6 @@ def test_files_are_written_where_pytest_was_started(
     assert sorted(path.name for path in Path().iterdir()) == ["run.json", "run.md"]
 
 
-# -- GitHub Actions
-
-
 @pytest.fixture
 def on_github(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -753,9 +708,7 @@ def test_a_failure_is_an_annotation_on_the_line_of_its_test(on_github: pytest.Py
             """
         )
     )
-    result = check(on_github)
-    result.assert_outcomes(failed=1)
-    (line,) = commands(result)
+    (line,) = commands(assert_ended(check(on_github), failed=1))
     properties, _, message = line.removeprefix("::").partition("::")
     assert properties == snapshot("error file=test_it.py,line=3,title=test_it[b1-c1] over budget")
     assert message == snapshot("over budget: MACs 15, limit 14")
@@ -793,8 +746,7 @@ def test_a_run_in_which_nothing_was_checked_says_nothing_and_adds_nothing_to_the
     on_github: pytest.Pytester, tmp_path: Path
 ) -> None:
     on_github.makepyfile("def test_one(): pass")
-    result = check(on_github)
-    result.assert_outcomes(passed=1)
+    result = assert_ended(check(on_github), passed=1)
     result.stdout.no_fnmatch_line("*model performance*")
     assert commands(result) == []
     assert not (tmp_path / "summary.md").exists()
@@ -819,9 +771,7 @@ def test_a_hostile_name_is_one_annotation_and_no_command(
         def test_two(): pass
         """
     )
-    result = check(on_github)
-    result.assert_outcomes(failed=2)
-    lines = commands(result)
+    lines = commands(assert_ended(check(on_github), failed=2))
     assert len(lines) == 2
     for line in lines:
         kind, properties, message = re.fullmatch(r"::(\w+) (.*?)::(.*)", line).groups()  # type: ignore[union-attr]  # a mismatch fails here too
@@ -863,11 +813,7 @@ def test_a_branch_that_only_a_run_can_tell_leaves_a_budget_open_and_is_named(
     (run.path / "branches.onnx").write_bytes(model.SerializeToString())
     write_table(run, '[tool.modelperf.models."branches.onnx"]\nbudget = {macs = 8}')
     result = check(run, "--modelperf-strict")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["inconclusive: MACs 9, limit 8", "note: If 'y': which branch *"])
-
-
-# -- an older version in place of a baseline
+    assert_ended(result, "inconclusive: MACs 9, limit 8", "note: If 'y': which branch *", failed=1)
 
 
 def write_older(run: pytest.Pytester, rows: str) -> None:
@@ -895,8 +841,7 @@ def test_a_dimension_of_another_name_in_an_older_version_is_told_of_that(
 ) -> None:
     write_older(run, "N,length")
     result = check_against_older(run, "dims = {seq = 64}")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["the older version of linear.onnx cannot have *'length'*"])
+    assert_ended(result, "the older version of linear.onnx cannot have *'length'*", failed=1)
     assert "dims = {length" not in result.stdout.str()
 
 

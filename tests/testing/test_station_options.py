@@ -11,17 +11,14 @@ from pytest_modelperf.testing.settings import id_below, options_of
 
 
 def test_options_of_a_conftest_are_kept_and_others_left_out(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(
-        """
+    pytester.makeconftest("""
         import pathlib
 
         def pytest_addoption(parser):
             parser.addoption("--rows", type=int)
             parser.addoption("--folder", type=pathlib.Path)
-        """
-    )
-    config = pytester.parseconfig("--rows=3", "--folder=/tmp", "-v")
-    options = options_of(config)
+        """)
+    options = options_of(pytester.parseconfig("--rows=3", "--folder=/tmp", "-v"))
     assert (options["rows"], options["verbose"]) == (3, 1)
     assert "folder" not in options
     assert msgspec.json.decode(msgspec.json.encode(options)) == options

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.project import assert_ended, run_tests
+
 HEAVY = {"numpy", "onnx", "onnxruntime", "scipy", "msgspec", "click"}
 
 USES_FIXTURE = """
@@ -59,8 +61,7 @@ LOADED = (
 def test_tests_that_profile_are_skipped_with_one_line(
     run: pytest.Pytester, source: str, skipped: int
 ) -> None:
-    run.makepyfile(f"{source}\n    def test_other(): pass\n")
-    result = run.runpytest_inprocess("-rs")
+    result = run_tests(run, f"{source}\n    def test_other(): pass\n", "-rs")
     result.assert_outcomes(skipped=skipped, passed=1)
     reasons = [line for line in result.outlines if line.startswith("SKIPPED")]
     assert reasons
@@ -68,10 +69,8 @@ def test_tests_that_profile_are_skipped_with_one_line(
 
 
 def test_a_named_model_is_one_skipped_test(run: pytest.Pytester) -> None:
-    run.makepyfile("def test_other(): pass")
-    result = run.runpytest_inprocess("-v", "-rs", "dense.onnx")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["dense.onnx::* SKIPPED (needs --modelperf)*"])
+    result = run_tests(run, "def test_other(): pass", "-v", "-rs", "dense.onnx")
+    assert_ended(result, "dense.onnx::* SKIPPED (needs --modelperf)*", skipped=1)
     run.runpytest_inprocess("dense.onnx::b8-c2").assert_outcomes(skipped=1)
 
 
@@ -89,8 +88,7 @@ def test_a_model_beside_one_that_is_named_is_left_alone(run: pytest.Pytester) ->
 )
 def test_a_table_makes_no_test_and_disturbs_none(run: pytest.Pytester, table: str) -> None:
     run.makepyprojecttoml(table)
-    run.makepyfile("def test_other(): pass")
-    run.runpytest_inprocess().assert_outcomes(passed=1)
+    run_tests(run, "def test_other(): pass").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +105,7 @@ def test_a_model_that_is_named_costs_no_more_than_the_records_of_its_test(
     run: pytest.Pytester,
 ) -> None:
     run.makeconftest(SHOWS_MODULES)
-    result = run.runpytest_subprocess("-s", "dense.onnx")
-    result.stdout.fnmatch_lines(["heavy: [[]'msgspec'[]]"])
+    run.runpytest_subprocess("-s", "dense.onnx").stdout.fnmatch_lines(["heavy: [[]'msgspec'[]]"])
 
 
 def test_with_the_option_the_same_list_is_not_empty(run: pytest.Pytester) -> None:
@@ -127,11 +124,8 @@ def test_the_plugin_can_be_taken_away(
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     _install_entry_point(run.path / "site", monkeypatch)
     run.makepyfile(f"{USES_FIXTURE}\n    def test_other(): pass\n")
-    result = run.runpytest_subprocess()
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*fixture 'modelperf' not found"])
-    shown = run.runpytest_subprocess("--help", "--markers")
-    assert "modelperf_" not in shown.stdout.str()
+    assert_ended(run.runpytest_subprocess(), "*fixture 'modelperf' not found", passed=1, errors=1)
+    assert "modelperf_" not in run.runpytest_subprocess("--help", "--markers").stdout.str()
     assert "perf_case" not in run.runpytest_subprocess("--markers").stdout.str()
     refused = run.runpytest_subprocess("--modelperf")
     refused.stderr.fnmatch_lines(["*unrecognized arguments: --modelperf*"])

@@ -22,7 +22,8 @@ from pytest_modelperf.stats.decisions import share_level
 from tests.support.doubted_twin import doubted
 from tests.support.installed import install
 from tests.support.installers import FakeInstaller
-from tests.support.project import assert_says_no_internals, write_table
+from tests.support.known import known
+from tests.support.project import assert_ended, assert_says_no_internals, write_table
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, store, test_of
 
 pytestmark = pytest.mark.slow
@@ -80,18 +81,13 @@ def upgrade_of(run: pytest.Pytester) -> Mapping[str, Any]:
     return found
 
 
-# -- a run says so
-
-
 def test_a_run_says_that_the_engine_changed_and_what_judges_it(upgraded: pytest.Pytester) -> None:
-    result = checked(upgraded, test_of("base.onnx"))
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            f"modelperf: 1 baseline recorded with timed 1, installed is 2: {JUDGE} judges the *",
-            "engine: timed 1 → 2 since 1 case was recorded, and both sides ran on 2;",
-            f"        {JUDGE} judges the upgrade",
-        ]
+    assert_ended(
+        checked(upgraded, test_of("base.onnx")),
+        f"modelperf: 1 baseline recorded with timed 1, installed is 2: {JUDGE} judges the *",
+        "engine: timed 1 → 2 since 1 case was recorded, and both sides ran on 2;",
+        f"        {JUDGE} judges the upgrade",
+        passed=1,
     )
     (case,) = cases_of(upgraded)
     assert case["engine_change"] == {"engine": "timed", "recorded": "1", "installed": "2"}
@@ -129,13 +125,9 @@ def test_a_broken_baseline_is_told_by_its_check_and_not_by_the_header(
     upgraded: pytest.Pytester,
 ) -> None:
     (upgraded.path / "baselines" / "base" / "model.json").write_text("{")
-    result = checked(upgraded, test_of("base.onnx"), JUDGE)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(checked(upgraded, test_of("base.onnx"), JUDGE), failed=1)
     assert_says_no_internals(result)
     result.stdout.fnmatch_lines(["*model.json, line 1: *"])
-
-
-# -- two answers
 
 
 @pytest.mark.usefixtures("slower")
@@ -180,8 +172,7 @@ def test_a_slower_engine_is_another_verdict_than_that_of_the_model(
 def test_a_slower_model_is_another_verdict_than_that_of_the_engine(
     with_old_version: pytest.Pytester,
 ) -> None:
-    result = checked(with_old_version, test_of("slow_400us.onnx"), JUDGE)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(checked(with_old_version, test_of("slow_400us.onnx"), JUDGE), failed=1)
     assert verdicts_of(with_old_version) == {"b1-c1": "regressed", "b1-c1-upgrade": "passed"}
     result.stdout.no_fnmatch_line("upgrade *: regressed*")
 
@@ -190,8 +181,7 @@ def test_a_slower_model_is_another_verdict_than_that_of_the_engine(
 def test_a_model_and_an_engine_that_are_both_slower_are_both_told(
     with_old_version: pytest.Pytester,
 ) -> None:
-    result = checked(with_old_version, test_of("slow_400us.onnx"), JUDGE)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(checked(with_old_version, test_of("slow_400us.onnx"), JUDGE), failed=1)
     assert set(verdicts_of(with_old_version).values()) == {"regressed"}
     result.stdout.fnmatch_lines(
         ["regressed: p50 latency *", "upgrade *: regressed, timed 1 → timed 2: *"]
@@ -207,8 +197,7 @@ def test_the_table_may_ask_for_upgrades_and_the_fixture_judges_them_too(
         def test_it(modelperf):
             modelperf.check("base.onnx")
     """
-    result = checked(with_old_version, source)
-    result.assert_outcomes(failed=1)
+    assert_ended(checked(with_old_version, source), failed=1)
     assert verdicts_of(with_old_version) == {"b1-c1": "passed", "b1-c1-upgrade": "regressed"}
 
 
@@ -217,12 +206,8 @@ def test_recording_the_baseline_again_accepts_the_upgrade(
     with_old_version: pytest.Pytester,
 ) -> None:
     checked(with_old_version, test_of("base.onnx"), UPDATE).assert_outcomes(passed=1)
-    result = checked(with_old_version, test_of("base.onnx"), JUDGE)
-    result.assert_outcomes(passed=1)
+    assert_ended(checked(with_old_version, test_of("base.onnx"), JUDGE), passed=1)
     assert verdicts_of(with_old_version) == {"b1-c1": "unchanged"}
-
-
-# -- outputs
 
 
 def output_metric(case: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -237,13 +222,10 @@ def test_an_upgrade_that_changes_outputs_fails_where_a_limit_judges_them(
 ) -> None:
     monkeypatch.setenv("TIMED_OUTPUT", "1.05")
     write_table(with_old_version, "[tool.modelperf]\ntolerance = {outputs = 0.01}\n")
-    result = checked(with_old_version, test_of("base.onnx"), JUDGE)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(checked(with_old_version, test_of("base.onnx"), JUDGE), failed=1)
     upgrade = upgrade_of(with_old_version)
     assert upgrade["verdict"] == "regressed"
-    metric = output_metric(upgrade)
-    assert metric is not None
-    assert metric["after"] == pytest.approx(0.05, rel=1e-3)
+    assert known(output_metric(upgrade))["after"] == pytest.approx(0.05, rel=1e-3)
     result.stdout.fnmatch_lines(["*outputs: y differs first at product (MatMul): *"])
 
 
@@ -264,14 +246,10 @@ def test_without_a_limit_the_outputs_of_an_upgrade_judge_nothing(
     assert output_metric(upgrade_of(with_old_version)) is None
 
 
-# -- where it cannot be judged
-
-
 def test_a_version_that_cannot_be_installed_is_a_failure_and_the_model_keeps_its_verdict(
     upgraded: pytest.Pytester,
 ) -> None:
-    result = checked(upgraded, test_of("base.onnx"), JUDGE)
-    result.assert_outcomes(failed=1)
+    result = assert_ended(checked(upgraded, test_of("base.onnx"), JUDGE), failed=1)
     assert verdicts_of(upgraded) == {"b1-c1": "passed", "b1-c1-upgrade": None}
     assert "no environment with timed==1 for Python" in upgrade_of(upgraded)["failure"]
     result.stdout.fnmatch_lines(["upgrade of the engine: failed: *"])
@@ -307,21 +285,16 @@ def test_without_a_trusted_twin_of_a_changed_model_nothing_is_judged(
     assert_says_no_internals(result)
 
 
-# -- the baseline with given packages
-
-
 @pytest.mark.usefixtures("slower")
 @pytest.mark.parametrize("requirement", ["timed==1", "recorded"])
 def test_the_side_of_the_baseline_may_have_packages_of_its_own(
     with_old_version: pytest.Pytester, requirement: str
 ) -> None:
-    result = checked(with_old_version, test_of("base.onnx"), f"{REQUIREMENT}={requirement}")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "regressed, timed 1 → timed 2: p50 latency *",
-            "accept: leave out --modelperf-baseline-requirement to judge the model alone: *",
-        ]
+    result = assert_ended(
+        checked(with_old_version, test_of("base.onnx"), f"{REQUIREMENT}={requirement}"),
+        "regressed, timed 1 → timed 2: p50 latency *",
+        "accept: leave out --modelperf-baseline-requirement to judge the model alone: *",
+        failed=1,
     )
     assert f"leave out {REQUIREMENT} to judge" in " ".join(result.stdout.str().split())
     result.stdout.no_fnmatch_line("*recorded with timed*")
@@ -347,12 +320,10 @@ def test_a_baseline_that_knows_no_version_is_asked_for_it_in_vain(
     upgraded: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     (case,) = recording.cases
-    assert case.provenance is not None
-    unknown = replace(case, provenance=replace(case.provenance, packages={}))
+    unknown = replace(case, provenance=replace(known(case.provenance), packages={}))
     store_anew(replace(recording, cases=(unknown,)), upgraded.path / "baselines")
     result = checked(upgraded, test_of("slow_400us.onnx"), f"{REQUIREMENT}=recorded")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["the baseline of b1-c1 does not say which version of *"])
+    assert_ended(result, "the baseline of b1-c1 does not say which version of *", failed=1)
     assert_says_no_internals(result)
 
 
@@ -361,9 +332,8 @@ def test_a_recorded_version_is_never_an_option_of_an_installer(
 ) -> None:
     """A baseline comes with the changes of strangers."""
     (case,) = recording.cases
-    assert case.provenance is not None
     version = "1 --index-url=https://elsewhere"
-    hostile = replace(case, provenance=replace(case.provenance, packages={"timed": version}))
+    hostile = replace(case, provenance=replace(known(case.provenance), packages={"timed": version}))
     store_anew(replace(recording, cases=(hostile,)), upgraded.path / "baselines")
     checked(upgraded, test_of("base.onnx"), JUDGE).assert_outcomes(failed=1)
     assert "cannot be read" in upgrade_of(upgraded)["failure"]

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.support.project import write_table
+from tests.support.project import assert_ended, write_table
 from tests.support.timed_models import JSON, TIMED, UPDATE, cases_of, test_of
 
 pytestmark = pytest.mark.slow
@@ -19,8 +19,6 @@ WROTE = "wrote the baselines of base.onnx"
 def run_with(models: pytest.Pytester, plugin: str, *options: str) -> pytest.RunResult:
     return models.runpytest_subprocess("-p", plugin, *TIMED, JSON, *options)
 
-
-# -- pytest-xdist
 
 FOUR = """
     import pytest
@@ -66,8 +64,7 @@ def test_under_xdist_workers_measure_in_turn_and_the_controller_alone_tells_all(
 ) -> None:
     models.makeconftest(NOTES_TURNS)
     models.makepyfile(FOUR)
-    result = run_with(models, "xdist", "-n", "2", "-v", SHORT)
-    result.assert_outcomes(passed=4)
+    result = assert_ended(run_with(models, "xdist", "-n", "2", "-v", SHORT), passed=4)
     files = list(models.path.glob("turns-*.txt"))
     assert len(files) == 2
     lines = [line.split() for file in files for line in file.read_text().splitlines()]
@@ -77,8 +74,7 @@ def test_under_xdist_workers_measure_in_turn_and_the_controller_alone_tells_all(
     assert text.count("= model performance =") == 1
     assert len(re.findall(r"^test_\w+\[b\d-c1\] +new ", text, re.MULTILINE)) == 4
     result.stdout.fnmatch_lines(["4 new."])
-    ids = {case["id"] for case in cases_of(models)}
-    assert ids == {"b1-c1", "b2-c1", "b4-c1", "b8-c1"}
+    assert {case["id"] for case in cases_of(models)} == {"b1-c1", "b2-c1", "b4-c1", "b8-c1"}
 
 
 def test_under_xdist_baselines_are_written_once_and_whole(models: pytest.Pytester) -> None:
@@ -88,8 +84,7 @@ def test_under_xdist_baselines_are_written_once_and_whole(models: pytest.Pyteste
     assert result.outlines.count(WROTE) == 1
     result.stdout.fnmatch_lines(["4 recorded."])
     again = models.runpytest_inprocess(*TIMED, "--modelperf-static-only", "--modelperf-strict")
-    again.assert_outcomes(passed=4)
-    again.stdout.fnmatch_lines(["4 passed."])
+    assert_ended(again, "4 passed.", passed=4)
 
 
 def test_under_xdist_a_run_that_stops_after_a_failure_writes_what_had_ended(
@@ -161,8 +156,7 @@ def test_a_crash_of_a_worker_of_xdist_leaves_the_report_of_the_others(
     source = f"{FOUR}\n    def test_third():\n        import os\n        os._exit(3)\n"
     models.makepyfile(source)
     result = run_with(models, "xdist", "-n", "2", UPDATE, "--modelperf-static-only")
-    result.assert_outcomes(passed=4, failed=1)
-    result.stdout.fnmatch_lines(["*worker 'gw*' crashed*", WROTE])
+    assert_ended(result, "*worker 'gw*' crashed*", WROTE, passed=4, failed=1)
     assert len(cases_of(models)) == 4
 
 
@@ -215,9 +209,6 @@ def test_where_the_only_worker_of_xdist_crashes_no_baseline_is_unused(
     assert (models.path / "baselines/base/model.json").exists()
 
 
-# -- pytest-randomly
-
-
 def test_an_order_by_chance_changes_no_verdict(models: pytest.Pytester) -> None:
     models.makepyfile(FOUR)
     found = []
@@ -227,9 +218,6 @@ def test_an_order_by_chance_changes_no_verdict(models: pytest.Pytester) -> None:
         found.append([case["test"] for case in cases_of(models)])
     assert sorted(found[0]) == sorted(found[1])
     assert found[0] != found[1]
-
-
-# -- pytest-timeout
 
 
 def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(models: pytest.Pytester) -> None:
@@ -252,12 +240,8 @@ def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(models: pytes
         """
     )
     result = models.runpytest_subprocess("-p", "timeout", "--modelperf", JSON)
-    result.assert_outcomes(failed=1, passed=2)
-    result.stdout.fnmatch_lines(["*Timeout *2.0*s*", "2 new."])
+    assert_ended(result, "*Timeout *2.0*s*", "2 new.", failed=1, passed=2)
     assert [case["verdict"] for case in cases_of(models)] == ["new", "new"]
-
-
-# -- pytest-rerunfailures
 
 
 def test_of_a_test_that_is_run_again_the_last_outcome_counts(models: pytest.Pytester) -> None:
@@ -301,8 +285,7 @@ def test_of_a_test_whose_last_run_had_no_outcome_none_is_told(models: pytest.Pyt
         """
     )
     result = run_with(models, "rerunfailures", "--reruns=1", "--modelperf-static-only")
-    result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["1 new.", "note: no result of*"])
+    assert_ended(result, "1 new.", "note: no result of*", passed=1, errors=1)
     assert [case["id"] for case in cases_of(models)] == ["b2-c1"]
 
 
@@ -320,11 +303,7 @@ def test_what_regressed_each_time_is_one_failure(models: pytest.Pytester) -> Non
     assert junit.count("<testcase ") == junit.count('name="modelperf.verdict"')
 
 
-# -- pytest-cov
-
-
 def test_coverage_of_tests_is_told_beside(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("base.onnx"))
     result = run_with(models, "pytest_cov", "--cov=.", "--cov-report=term")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["1 new.", "*coverage*", "TOTAL *%"])
+    assert_ended(result, "1 new.", "*coverage*", "TOTAL *%", passed=1)

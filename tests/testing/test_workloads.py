@@ -15,7 +15,8 @@ from pytest_modelperf.comparing.records import MEMBER, TOTAL, Comparison, Verdic
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import PROFILE
 from pytest_modelperf.profiler.shown.document import dump_profile, read_profile
-from tests.support.project import STATIC, between, collected, read_json, write_table
+from tests.support.known import known
+from tests.support.project import STATIC, assert_ended, between, collected, read_json, write_table
 from tests.support.simulated import simulate
 from tests.support.small_models import ones, parse
 from tests.support.timed_models import JSON, TIMED, UPDATE
@@ -55,12 +56,8 @@ def net(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pyteste
 
 def message(run: pytest.Pytester, *args: str) -> str:
     """What a run says when it cannot collect a table or a test, on one line."""
-    result = run.runpytest_inprocess(*STATIC, *args)
-    result.assert_outcomes(errors=1)
+    result = assert_ended(run.runpytest_inprocess(*STATIC, *args), errors=1)
     return " ".join(between(result.outlines, "ERROR collecting", "short test summary").split())
-
-
-# -- how they are declared
 
 
 def test_a_workload_is_one_case_for_each_size_that_is_not_its_own(net: pytest.Pytester) -> None:
@@ -73,14 +70,12 @@ def test_a_workload_is_one_case_for_each_size_that_is_not_its_own(net: pytest.Py
 def test_a_pattern_of_files_is_a_workload_in_a_table_and_in_a_marker(net: pytest.Pytester) -> None:
     write_arrays(net.path / "inputs", 8, 16)
     write_table(net, '[tool.modelperf.models."net.onnx"]\nworkload = "inputs/*.npz"')
-    net.makepyfile(
-        """
+    net.makepyfile("""
         import pytest
 
         @pytest.mark.perf_case("net.onnx", workload="inputs/*.npz", baseline="own.onnx")
         def test_files(modelperf_case): ...
-        """
-    )
+        """)
     assert [name.rpartition("::")[2] for name in collected(net)] == [
         "b1-c1-mixed",
         "test_files[b1-c1-mixed]",
@@ -113,16 +108,14 @@ def test_what_makes_no_workload_is_refused(net: pytest.Pytester, table: str, wor
 
 
 def test_a_function_has_no_workload(net: pytest.Pytester) -> None:
-    net.makepyfile(
-        """
+    net.makepyfile("""
         import pytest
 
         def work(): ...
 
         @pytest.mark.perf_case(work, workload=[{"dims": {"n": 1}}, {"dims": {"n": 2}}])
         def test_work(modelperf): ...
-        """
-    )
+        """)
     assert "workload is about an ONNX model" in message(net)
 
 
@@ -133,9 +126,6 @@ def test_members_have_one_batch_size(tmp_path: Path) -> None:
     ]
     with pytest.raises(Exception, match="have batch sizes 1, 2"):
         api.profile(write(tmp_path / "net.onnx"), static=True, workload=members)
-
-
-# -- what is counted
 
 
 def test_each_member_is_counted_and_the_mean_is_that_of_a_pass(tmp_path: Path) -> None:
@@ -153,8 +143,7 @@ def test_each_member_is_counted_and_the_mean_is_that_of_a_pass(tmp_path: Path) -
 
 def test_every_member_runs_in_one_session(tmp_path: Path) -> None:
     """The rounds of a real engine, as few as there can be."""
-    path = write(tmp_path / "net.onnx")
-    (case,) = api.profile(path, workload=MEMBERS, max_seconds=0.2).cases
+    (case,) = api.profile(write(tmp_path / "net.onnx"), workload=MEMBERS, max_seconds=0.2).cases
     assert case.workload is not None
     assert case.workload.total_ms is not None
     assert all(member.p50 is not None for member in case.workload.members)
@@ -162,23 +151,18 @@ def test_every_member_runs_in_one_session(tmp_path: Path) -> None:
     assert {place for r in case.measured.rounds for place in r.block.mix.turns} == {0, 1}  # type: ignore[union-attr]
 
 
-# -- how they are judged
-
-
 def test_a_run_names_the_slower_member(net: pytest.Pytester) -> None:
     write_table(net, TABLE.replace("net.onnx", "*.onnx"))
     write(net.path / "net_largest110.onnx", weight=2.0)
     against = f"--modelperf-against={net.path / 'net.onnx'}"
-    result = net.runpytest_inprocess(*TIMED, against, "net_largest110.onnx")
-    result.assert_outcomes(failed=1)
+    result = assert_ended(net.runpytest_inprocess(*TIMED, against, "net_largest110.onnx"), failed=1)
     result.stdout.re_match_lines([r"why: seq=32: \+\d+\.\d % \(\+.* … \+.* %\)"])
 
 
 def test_an_unchanged_workload_passes(net: pytest.Pytester) -> None:
     write_table(net, TABLE)
     assert net.runpytest_inprocess(*TIMED, UPDATE).ret == 0
-    result = net.runpytest_inprocess(*TIMED, JSON)
-    assert result.ret == 0
+    assert net.runpytest_inprocess(*TIMED, JSON).ret == 0
     (case,) = read_json(net.path / "run.json")["cases"]
     assert case["verdict"] == "passed"
 
@@ -203,8 +187,7 @@ def test_a_kept_profile_has_the_times_of_its_members(
     extensions = ["tests.support.faulty_plugin"]
     words: dict[str, Any] = {"workload": MEMBERS, "engine": "timed", "extensions": extensions}
     made = api.profile(write(tmp_path / "net.onnx"), max_seconds=30, **words)
-    document = msgspec.json.decode(dump_profile(made), type=PROFILE.json_type)
-    (read,) = read_profile(document).cases
+    (read,) = read_profile(msgspec.json.decode(dump_profile(made), type=PROFILE.json_type)).cases
     (case,) = made.cases
     assert case.workload is not None
     assert read.case == case.case
@@ -232,8 +215,7 @@ def test_both_sides_see_the_members_in_the_same_order(
     simulate(monkeypatch)
     (case,) = compare(tmp_path, "other.onnx").cases
     assert case.verdict is Verdict.PASSED
-    total = case.metric(TOTAL)
-    assert total is not None
+    total = known(case.metric(TOTAL))
     assert total.ratio == pytest.approx(1.0, abs=0.01)
     # Five inferences of 0.2 ms and one of 0.4 ms, or up to a hundredth more.
     assert total.before == pytest.approx(1.4, rel=0.02)
@@ -246,17 +228,10 @@ def test_a_member_that_takes_a_tenth_longer_fails_the_case_and_is_its_reason(
     (case,) = compare(tmp_path, "net_largest110.onnx").cases
     assert case.verdict is Verdict.REGRESSED
     member, other = case.metric(f"{MEMBER}seq=32"), case.metric(f"{MEMBER}seq=16")
-    assert member is not None
-    assert other is not None
-    assert member.ratio == pytest.approx(1.1, abs=0.02)
-    assert other.verdict is Verdict.PASSED
+    assert known(member).ratio == pytest.approx(1.1, abs=0.02)
+    assert known(other).verdict is Verdict.PASSED
     assert case.reasons[0].startswith("seq=32: +")
-    median = case.metric("latency_p50")
-    assert median is not None
-    assert not median.gated
-
-
-# -- inferences that arrive
+    assert not known(case.metric("latency_p50")).gated
 
 
 def paced(folder: Path, workload: Mapping[str, object]) -> Measurement:
@@ -269,8 +244,7 @@ def paced(folder: Path, workload: Mapping[str, object]) -> Measurement:
         extensions=["tests.support.faulty_plugin"],
         max_seconds=1,
     ).cases
-    assert case.measured is not None
-    return case.measured
+    return known(case.measured)
 
 
 def test_inferences_that_have_time_are_not_late(
@@ -297,8 +271,7 @@ def test_a_budget_holds_for_inferences_that_arrive(net: pytest.Pytester) -> None
     pace = "dims = {batch = 1, seq = 16}\nbudget = {p95_ms = 0.3}\nworkload = {every_ms = %s}"
     for every_ms, failed in (("1", 0), ("0.15", 1)):
         write_table(net, f'[tool.modelperf.models."net.onnx"]\n{pace % every_ms}')
-        result = net.runpytest_inprocess(*TIMED, UPDATE)
-        result.assert_outcomes(passed=1 - failed, failed=failed)
+        assert_ended(net.runpytest_inprocess(*TIMED, UPDATE), passed=1 - failed, failed=failed)
 
 
 @pytest.mark.parametrize(
@@ -316,5 +289,4 @@ def test_a_wrong_pace_is_refused(net: pytest.Pytester, written: str, words: str)
     write_table(net, f'[tool.modelperf.models."net.onnx"]\nworkload = {written}')
     result = net.runpytest_inprocess(*STATIC)
     assert result.ret != 0
-    said = " ".join(" ".join([*result.outlines, *result.errlines]).split())
-    assert words in said
+    assert words in " ".join(" ".join([*result.outlines, *result.errlines]).split())

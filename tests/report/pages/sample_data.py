@@ -38,8 +38,7 @@ def comparison() -> Data:
 
 def profile() -> Data:
     """One model by itself."""
-    chance = random.Random(2)
-    cases = [_case(chance, "b1-c2", batch=1, cores=2, ms=(6.7,), word="")]
+    cases = [_case(random.Random(2), "b1-c2", batch=1, cores=2, ms=(6.7,), word="")]
     return _data(_model("mobilenet", ("mobilenet",), cases=cases))
 
 
@@ -65,8 +64,7 @@ def sweep(sides: int = 2, threshold_ms: float | None = 20.0) -> Data:
 def sweep_with_layers() -> Data:
     """A sweep that also took the layers of its sides at the best of B."""
     data = sweep()
-    chance = random.Random(8)
-    case = _case(chance, "b4-c2-s4", batch=4, cores=2, ms=(29.0, 18.0), word="improved")
+    case = _case(random.Random(8), "b4-c2-s4", batch=4, cores=2, ms=(29.0, 18.0), word="improved")
     data["models"][0]["cases"].append(case)
     return data
 
@@ -120,8 +118,7 @@ def big(layers: int = 2000) -> Data:
 
 def bare() -> Data:
     """Static figures only: nothing was measured."""
-    chance = random.Random(7)
-    case = _case(chance, "b1-c1", batch=1, cores=1, ms=(5.0,), word="")
+    case = _case(random.Random(7), "b1-c1", batch=1, cores=1, ms=(5.0,), word="")
     case.update(latency=[None], rounds=[[]])
     for row in (*case["types"], *case["layers"]):
         row.update(ms=[None], precisions=[None])

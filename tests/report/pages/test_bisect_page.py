@@ -17,6 +17,7 @@ from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits, chart_of, without_charts
 from tests.support.bisects import TableJudge, Traits
 from tests.support.comparisons import SLOWER
+from tests.support.known import known
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -30,8 +31,7 @@ def page(open_page: OpenPage) -> Page:
     found = bisected(TIMES, traits=Traits(failing={"1.4"}))
     steps = found.search.steps
     (regression,) = found.search.regressions
-    judged = steps[-1].judged
-    assert judged is not None
+    judged = known(steps[-1].judged)
     pair = replace(steps[-1], judged=replace(judged, comparison=SLOWER))
     search = replace(found.search, regressions=(replace(regression, pair=pair),))
     html = render_page(bisect_report(replace(found, search=search), COMMAND_WORDING))

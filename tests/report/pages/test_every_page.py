@@ -63,8 +63,7 @@ NAME = f"models/{'a_long_name_of_a_model_' * 5}.onnx"
 
 
 def _bisect() -> Bisect:
-    found = bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"}))
-    return replace(found, model=NAME)
+    return replace(bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"})), model=NAME)
 
 
 def _tuning() -> Tuning:
@@ -221,8 +220,7 @@ def test_axe_finds_nothing(open_page: OpenPage, kind: str) -> None:
     page.evaluate(axe.AXE_SCRIPT)
     assert _findings(page, "document", {}) == []
     page.emulate_media(color_scheme="dark")
-    colours = {"runOnly": ["color-contrast"]}
-    assert _findings(page, "document", colours) == []
+    assert _findings(page, "document", {"runOnly": ["color-contrast"]}) == []
     if page.locator(".choices").count():
         page.evaluate(OPEN_MENUS)
         assert _findings(page, "'.choices'", {}) == []

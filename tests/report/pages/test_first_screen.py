@@ -11,6 +11,7 @@ from tests.report.pages.browser import OpenPage, pick, reload
 from tests.report.pages.conftest import OpenData, without_charts
 from tests.report.pages.test_every_page import PAGES
 from tests.support.comparisons import FASTER, SAME, SLOWER
+from tests.support.known import known
 from tests.support.profiles import measured_cases
 from tests.support.rendered import render_profile_page, render_run_page
 from tests.support.run_reports import outcome, run
@@ -81,9 +82,7 @@ def test_the_list_of_parts_has_those_that_are_there(open_data: OpenData) -> None
     assert page.evaluate("document.activeElement.id") == "kernels"
     bar = page.locator("#bar").bounding_box()
     heading = page.locator("#kernels h2").bounding_box()
-    assert bar is not None
-    assert heading is not None
-    assert heading["y"] >= bar["height"]
+    assert known(heading)["y"] >= known(bar)["height"]
 
 
 def test_a_part_that_is_missed_is_said_to_be_absent(open_data: OpenData) -> None:

@@ -11,6 +11,7 @@ from pytest_modelperf.report.picture.records import Box, Picture
 from tests.report.pages import sample_data
 from tests.report.pages.conftest import OpenData
 from tests.report.pages.sample_data import Data
+from tests.support.known import known
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -118,8 +119,7 @@ def test_enter_unfolds_the_stretch_that_is_chosen(open_data: OpenData) -> None:
 
 def columns(page: Page) -> list[float]:
     """The left ends of the boxes that can be seen, from the left to the right."""
-    window = page.locator(WINDOW).bounding_box()
-    assert window is not None
+    window = known(page.locator(WINDOW).bounding_box())
     lefts = page.locator(BOXES).evaluate_all(
         "all => all.map((box) => box.getBoundingClientRect().x)"
     )
@@ -181,8 +181,7 @@ def test_keys_and_buttons_zoom(open_data: OpenData) -> None:
     page = open_data(sample_data.profile(), draws=False)
 
     def width() -> float:
-        found = page.locator(BOXES).first.bounding_box()
-        assert found is not None
+        found = known(page.locator(BOXES).first.bounding_box())
         return found["width"]
 
     whole = width()
@@ -197,15 +196,12 @@ def test_a_drag_moves_the_picture_and_opens_nothing(open_data: OpenData) -> None
     page = open_data(large(300), draws=False)
     box = page.locator(BOXES).nth(2)
     box.scroll_into_view_if_needed()
-    before = box.bounding_box()
-    assert before is not None
+    before = known(box.bounding_box())
     page.mouse.move(before["x"] + 20, before["y"] + 20)
     page.mouse.down()
     page.mouse.move(before["x"] + 20, before["y"] - 40, steps=3)
     page.mouse.up()
-    after = box.bounding_box()
-    assert after is not None
-    assert after["y"] == pytest.approx(before["y"] - 60, abs=2)
+    assert known(box.bounding_box())["y"] == pytest.approx(before["y"] - 60, abs=2)
     assert not page.locator("#graph .layer-details").is_visible()
 
 

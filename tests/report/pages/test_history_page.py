@@ -16,6 +16,7 @@ from pytest_modelperf.report.html.render import render_page
 from tests.report.pages.browser import OpenPage, reload
 from tests.report.pages.sample_data import HOSTILE_NAMES
 from tests.support.histories import FIRST_DAY, REASON, commit_of, make_case, make_history
+from tests.support.known import known
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -112,8 +113,7 @@ def test_the_pointer_shows_the_run_below_it(open_history: OpenHistory) -> None:
     assert run_of(page).startswith("2026-01-04 08:30 · 000000004 · passed")
     chart = card(page, 0).locator(".history-chart")
     chart.scroll_into_view_if_needed()
-    box = chart.bounding_box()
-    assert box is not None
+    box = known(chart.bounding_box())
     x = points_of(page, 0, ".history-line")[2][0]
     page.mouse.move(box["x"] + x + 3, box["y"] + 50)
     assert run_of(page) == (
@@ -285,8 +285,7 @@ def test_every_range_has_some_lines_with_changes(open_history: OpenHistory, size
 
 def test_a_wide_interval_among_many_does_not_flatten_the_curve(open_history: OpenHistory) -> None:
     case = make_case([0.0, 0.02] * 50, steps=())
-    wide = replace(case.points[50], variance=1.0)
-    points = (*case.points[:50], wide, *case.points[51:])
+    points = (*case.points[:50], replace(case.points[50], variance=1.0), *case.points[51:])
     page = open_history(make_history(replace(case, points=points)))
     heights = [y for _, y in points_of(page, 0, ".history-line")]
     assert max(heights) - min(heights) > 50

@@ -29,8 +29,7 @@ FOCUSED = "document.activeElement.textContent"
 
 def parts_of(page: Page, level: int) -> dict[str, float]:
     """The width of each part of a level."""
-    parts = page.evaluate(PARTS)
-    return {part["title"]: part["width"] for part in parts if part["level"] == level}
+    return {part["title"]: part["width"] for part in page.evaluate(PARTS) if part["level"] == level}
 
 
 def layers_of(data: Data) -> list[Data]:
@@ -81,8 +80,7 @@ def test_the_kernel_of_a_layer_stands_below_it_with_the_number_of_its_layers(
 
 
 def test_keys_alone_lead_to_a_type_and_to_the_details_of_a_layer(open_data: OpenData) -> None:
-    data = sample_data.profile()
-    page = open_data(data, draws=False)
+    page = open_data(sample_data.profile(), draws=False)
     assert page.locator(".icicle button[tabindex='0']").count() == 1
     page.locator(".icicle button[tabindex='0']").focus()
     page.keyboard.press("ArrowDown")

@@ -16,6 +16,7 @@ from tests.report.pages import sample_data
 from tests.report.pages.browser import pick, reload
 from tests.report.pages.conftest import OpenData, chart_of
 from tests.report.pages.sample_data import HOSTILE_NAMES, Data, fused_layer
+from tests.support.known import known
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -104,9 +105,9 @@ def in_order(rows: Iterable[Data], read: Read, *, is_descending: bool) -> list[D
         return value
 
     rows = list(rows)
-    known = [row for row in rows if read(row) is not None]
-    unknown = [row for row in rows if read(row) is None]
-    return [*sorted(known, key=key, reverse=is_descending), *unknown]
+    having = [row for row in rows if read(row) is not None]
+    lacking = [row for row in rows if read(row) is None]
+    return [*sorted(having, key=key, reverse=is_descending), *lacking]
 
 
 def first_name(layer: Data) -> str:
@@ -182,9 +183,6 @@ def open_row(page: Page, depth: int) -> Locator:
 
 def texts(rows: Locator, cell: str) -> list[str]:
     return rows.locator(cell).all_inner_texts()
-
-
-# -- by type
 
 
 TYPE_COLUMNS: dict[str, Read] = {
@@ -284,9 +282,6 @@ def test_another_theme_keeps_what_is_ticked(open_data: OpenData) -> None:
     assert after[0]["marker"]["color"] != before[0]["marker"]["color"]
 
 
-# -- the kernels
-
-
 KERNEL_COLUMNS: dict[str, Read] = {
     "depth": lambda layer: layer["depth"],
     "name": first_name,
@@ -314,13 +309,6 @@ def test_kernels_are_sorted_by_any_column_both_ways(open_data: OpenData) -> None
             assert said == ("descending" if is_descending else "ascending")
             expected = in_order(layers, read, is_descending=is_descending)
             assert shown_depths(page) == [layer["depth"] for layer in expected], column
-
-
-def test_digits_in_names_are_sorted_as_numbers(open_data: OpenData) -> None:
-    page = open_data(mixed(), draws=False)
-    sort_by(page, "kernels", "name")
-    depths = shown_depths(page)
-    assert depths.index(2) < depths.index(7) < depths.index(0)
 
 
 def test_a_name_is_searched_on_both_sides(open_data: OpenData) -> None:
@@ -517,13 +505,9 @@ def test_another_case_has_its_own_layers_and_keeps_the_filter(open_data: OpenDat
     assert shown_depths(page) == [layer["depth"] for layer in expected]
 
 
-# -- details
-
-
 def test_details_show_what_differs_and_fold_what_is_the_same(open_data: OpenData) -> None:
     data = mixed()
-    layers = layers_of(data)
-    layers[7].update(macs=[1_000_000_001, 1_000_000_002], kernels=["old", "new"])
+    layers_of(data)[7].update(macs=[1_000_000_001, 1_000_000_002], kernels=["old", "new"])
     page = open_data(data, draws=False)
     page.get_by_label("any field contains").fill("Conv9")
     details = open_row(page, 7)
@@ -571,8 +555,7 @@ def test_rows_are_reached_opened_and_closed_by_keys(open_data: OpenData) -> None
     table.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
         page.keyboard.press(key)
-    active = table.get_attribute("aria-activedescendant")
-    assert active == f"layer-{order[1]['depth']}-1"
+    assert table.get_attribute("aria-activedescendant") == f"layer-{order[1]['depth']}-1"
     assert details.is_hidden()
     page.keyboard.press("Enter")
     assert details.locator("h3").inner_text() == "\n".join(shown_names(order[1]))
@@ -583,9 +566,6 @@ def test_rows_are_reached_opened_and_closed_by_keys(open_data: OpenData) -> None
     assert details.is_hidden()
     page.keyboard.press("Home")
     assert table.get_attribute("aria-activedescendant") == f"layer-{order[0]['depth']}-0"
-
-
-# -- many layers
 
 
 def test_only_rows_in_view_are_in_the_document(open_data: OpenData) -> None:
@@ -637,9 +617,6 @@ def test_paper_has_the_first_hundred_rows_and_says_so(open_data: OpenData) -> No
     assert rows.count() < 80
 
 
-# -- precisions
-
-
 def test_transitions_add_up_to_the_layers(open_data: OpenData) -> None:
     data = mixed()
     layers = [layer for layer in layers_of(data) if layer["is_layer"]]
@@ -659,8 +636,7 @@ def test_transitions_add_up_to_the_layers(open_data: OpenData) -> None:
 
 def test_a_transition_says_what_it_costs(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data, draws=False)
-    cell = page.get_by_role("button", name="float32 to int8", exact=False)
+    cell = open_data(data, draws=False).get_by_role("button", name="float32 to int8", exact=False)
     changes = [
         delta(layer)
         for layer in layers_of(data)
@@ -707,14 +683,10 @@ def test_layers_are_counted_by_precision(open_data: OpenData) -> None:
         assert [int(cells[0]), int(cells[3])] == counts
 
 
-# -- by depth
-
-
 def test_depth_shows_the_time_of_each_layer_of_both_sides(open_data: OpenData) -> None:
     data = mixed()
     layers = [layer for layer in layers_of(data) if layer["is_layer"]]
-    page = open_data(data, draws=False)
-    traces = chart(page, "depth")
+    traces = chart(open_data(data, draws=False), "depth")
     for side in range(2):
         timed = [(x["depth"], x["ms"][side]) for x in layers if x["ms"][side] is not None]
         assert list(zip(traces[side]["x"], traces[side]["y"], strict=True)) == timed
@@ -731,8 +703,7 @@ def test_depth_can_be_a_share_logarithmic_and_lines(open_data: OpenData) -> None
     before = chart(page, "depth")[1]
     depth = page.locator("#depth")
     depth.get_by_role("button", name="share", exact=True).click()
-    after = chart(page, "depth")[1]
-    assert after["y"] == pytest.approx([ms / total for ms in before["y"]])
+    assert chart(page, "depth")[1]["y"] == pytest.approx([ms / total for ms in before["y"]])
     depth.get_by_role("button", name="log").click()
     assert chart_of(page, "depth")["layout"]["yaxis"]["type"] == "log"
     depth.get_by_role("button", name="lines").click()
@@ -743,8 +714,7 @@ def hover_bar(page: Page, index: int) -> tuple[float, float]:
     """Moves the mouse over a bar of A in the depth chart; where it is then."""
     bar = page.locator("#depth .trace.bars").nth(0).locator(".point path").nth(index)
     bar.scroll_into_view_if_needed()
-    box = bar.bounding_box()
-    assert box is not None
+    box = known(bar.bounding_box())
     point = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(*point)
     page.locator("#depth .hoverlayer .hovertext").first.wait_for()
@@ -762,9 +732,6 @@ def test_a_bar_opens_the_details_of_its_layer_past_any_filter(open_data: OpenDat
     assert len(shown_depths(page)) == len(layers_of(data))
 
 
-# -- names that would be markup
-
-
 def test_names_are_text_wherever_they_stand(open_data: OpenData) -> None:
     page = open_data(sample_data.hostile())
     sort_by(page, "kernels", "depth")
@@ -775,8 +742,7 @@ def test_names_are_text_wherever_they_stand(open_data: OpenData) -> None:
         row.click()
         details = page.locator("#kernels .layer-details")
         assert details.locator("h3").text_content() == name
-        attribute = details.locator(".parameters tbody th").first
-        assert attribute.text_content() == name
+        assert details.locator(".parameters tbody th").first.text_content() == name
     sections = page.locator(", ".join(f"#{id_}" for id_ in SECTIONS))
     assert sections.locator("script, img, b").count() == 0
     assert page.locator("#types tbody th bdi", has_text=HOSTILE_NAMES[0]).is_visible()
@@ -791,9 +757,6 @@ def test_a_name_in_the_tooltip_of_a_bar_is_text(open_data: OpenData) -> None:
     assert HOSTILE_NAMES[0] in "".join(page.locator("#depth .hovertext").all_text_contents())
     page.mouse.click(*point)
     assert page.locator("#kernels .layer-details h3").text_content() == HOSTILE_NAMES[0]
-
-
-# -- the columns of the table of kernels
 
 
 def pick_columns(page: Page, *titles: str) -> None:
@@ -920,8 +883,7 @@ def test_no_figure_of_the_table_of_kernels_is_cut(open_data: OpenData, factor: f
             layer["change_ms"] *= factor
         if layer["change_interval_ms"] is not None:
             layer["change_interval_ms"] = [factor * end for end in layer["change_interval_ms"]]
-    page = open_data(data, draws=False)
-    assert cut_figures(page) == []
+    assert cut_figures(open_data(data, draws=False)) == []
     data = sample_data.profile()
     for layer in layers_of(data):
         layer["ms"] = [None if ms is None else factor * ms for ms in layer["ms"]]

@@ -94,8 +94,7 @@ def test_the_word_before_a_list_of_long_names_stays_whole(open_page: OpenPage) -
     data = sample_data.comparison()
     for case in data["models"][0]["cases"]:
         case["name"] = f"models/{NAME * 2}.onnx::{case['id']}"
-    html = without_charts(render_data(data))
-    page = open_page(html, viewport={"width": 390, "height": 800})
+    page = open_page(without_charts(render_data(data)), viewport={"width": 390, "height": 800})
     lines = """label => {
       const range = document.createRange();
       range.selectNode(label.firstChild);

@@ -50,8 +50,7 @@ def test_two_cases_of_a_profile_are_compared_in_all_parts(open_data: OpenData) -
     page = open_data(_profile(_alone("b1-c2", 1.0), _alone("b1-c1", 3.0)), draws=False)
     assert page.locator("#kernels .change").count() == 0
     pick(page, "Compare with", "b1-c1")
-    deltas = _deltas(page)
-    assert {text[0] for text in deltas if text != UNKNOWN} == {"\N{MINUS SIGN}"}
+    assert {text[0] for text in _deltas(page) if text != UNKNOWN} == {"\N{MINUS SIGN}"}
     assert page.locator("#types .side").all_inner_texts()[:2] == ["A", "B"]
     assert len(chart_of(page, "depth")["data"]) >= 2
     assert page.evaluate("location.hash") == "#a=b1-c1"

@@ -130,8 +130,7 @@ def record(folder: Path) -> Trace:
 
 def test_a_recording_is_shown_to_the_nanosecond(page: Page, address: str, tmp_path: Path) -> None:
     recorded = record(tmp_path)
-    trace = (tmp_path / "trace.json").read_text(encoding="ascii")
-    perfetto = Perfetto(page, address, trace)
+    perfetto = Perfetto(page, address, (tmp_path / "trace.json").read_text(encoding="ascii"))
     assert perfetto.ask(WRONG) == []
     rows = perfetto.ask(SPANS)
     assert [row[2:] for row in rows] == [

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from pytest_modelperf.tracing.records import Span
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.conftest import assert_fits
+from tests.support.known import known
 from tests.support.recorded_spans import recorded_spans
 from tests.support.rendered import render_trace_page
 
@@ -65,8 +66,7 @@ def test_a_search_sums_up_what_it_finds_and_goes_through_it(page: Page) -> None:
 
 def test_a_click_marks_a_span_and_keys_zoom_to_it(page: Page) -> None:
     said(page)
-    box = page.locator(".trace-window").bounding_box()
-    assert box is not None
+    box = known(page.locator(".trace-window").bounding_box())
     # The first inference is in the first lane below the axis and the name of its thread.
     page.mouse.click(box["x"] + box["width"] * 5 / 50, box["y"] + 24 + 22 + 10)
     assert said(page).startswith("Wholly between the marks: 5 of 13 spans found, 15.000 ms")
@@ -83,8 +83,7 @@ def test_a_click_marks_a_span_and_keys_zoom_to_it(page: Page) -> None:
 
 def test_a_drag_moves_and_with_shift_marks(page: Page) -> None:
     said(page)
-    box = page.locator(".trace-window").bounding_box()
-    assert box is not None
+    box = known(page.locator(".trace-window").bounding_box())
     y = box["y"] + 60
 
     def drag(start_ms: float, end_ms: float) -> None:

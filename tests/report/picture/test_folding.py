@@ -63,6 +63,5 @@ def test_of_a_large_model_the_largest_kernels_stay_in_sight(times: list[float]) 
 @given(st.lists(st.sampled_from(BoxState), max_size=60))
 def test_no_stretch_has_a_change_or_touches_another(states: list[BoxState]) -> None:
     found = folds(chain(*map(box, states)))
-    rows = [row for each in found for row in each]
-    assert all(states[row] is BoxState.SAME for row in rows)
+    assert all(states[row] is BoxState.SAME for row in [row for each in found for row in each])
     assert all(one.stop < other.start for one, other in pairwise(found))

@@ -58,8 +58,7 @@ def test_no_two_boxes_and_no_line_share_a_place(inputs: Inputs) -> None:
 def test_rows_and_lanes_are_counted_from_0_without_an_empty_row(inputs: Inputs) -> None:
     layout = lay_out(inputs)
     assert sorted(set(layout.rows)) == list(range(len(set(layout.rows))))
-    lanes = [*layout.lanes, *(way for way in layout.ways if way is not None)]
-    assert min(lanes, default=0) == 0
+    assert min([*layout.lanes, *(way for way in layout.ways if way is not None)], default=0) == 0
 
 
 def test_a_chain_goes_straight_down_beside_what_skips_it() -> None:
