@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -66,6 +67,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
 _NS_PER_MS = 1e6
+_NS_PER_S = 1_000_000_000
 _PROFILES = 3
 _PROFILED_NS = 300_000_000
 _MOST_PROFILED = 20
@@ -383,9 +385,14 @@ def record_program(asked: ProgramCheck) -> CheckedProgram:
     )
 
 
-def measure_program(asked: ProgramCheck, comparison: CaseComparison) -> CheckedProgram:
-    """Measure a program alone, for its budgets, with a comparison that did not run it."""
-    alone = _measure(asked, "measure", _MEASURED_ROUNDS)
+def measure_program(
+    asked: ProgramCheck, comparison: CaseComparison, calls: int | None = None
+) -> CheckedProgram:
+    """Measure a program alone, for budgets that the rounds of its comparison do not decide.
+
+    With `calls` it makes that many calls in all, if the time for rounds suffices.
+    """
+    alone = _measure(asked, "measure", _MEASURED_ROUNDS, calls=calls)
     return CheckedProgram(
         comparison=comparison, measured=alone.measurement(), items=item_times(alone.turns)
     )
@@ -396,9 +403,13 @@ def _measure(
     verb: str,
     rounds: int,
     look: Callable[[SideStation], None] = lambda station: None,  # noqa: ARG005
+    calls: int | None = None,
 ) -> _Alone:
     """Time the calls of some processes. `look` gets the first process before its calls."""
     alone = _Alone()
+    most, max_ns = _MOST_CALLS, _ROUND_NS
+    if calls is not None:
+        most, max_ns = math.ceil(calls / rounds), round(asked.pace.seconds * _NS_PER_S / rounds)
     with measuring_program(asked), working_folder("programs") as scratch, ExitStack() as leaving:
         for number in range(rounds):
             asked.show_step(f"{verb}, process {number + 1} of {rounds}")
@@ -407,7 +418,7 @@ def _measure(
             alone.reached.append(station.wait_reached())
             if number == 0:
                 look(station)
-            alone.turns.append(station.call(_MOST_CALLS, _ROUND_NS))
+            alone.turns.append(station.call(most, max_ns))
             alone.peaks.append(station.peak_bytes)
             # The process ends while the next one starts.
             station.leave()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.budgets import Budget, FigureSource
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import LOAD
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.programs.check import check_program, measure_program, record_program
@@ -145,21 +145,19 @@ def _with_budgets(
     if checked.measured is None and any(each.figure.needs_run for each in budgets):
         checked = replace(measure_program(asked, checked.comparison), recording=checked.recording)
     _require_items(checked, budgets)
-    figures = LimitedFigures(
-        None,
-        None,
-        1,
-        checked.measured,
-        installed=installed_for_budgets(budgets),
-        items=checked.items,
-    )
-    level, found = asked.gate.limit_level, checked.comparison
+    timed = _timed_budgets(asked, checked, budgets)
+    calls = max((each.samples_needed or 0 for each in timed if each.is_open), default=0)
+    if calls:
+        # A tail needs more calls than the rounds of a comparison make.
+        measured = measure_program(asked, checked.comparison, calls)
+        checked = replace(checked, measured=measured.measured, items=measured.items)
+        timed = _timed_budgets(asked, checked, budgets)
+    found = checked.comparison
     improvement = None if is_recorded else improvement_metric(budgets, found)
     metrics = (
-        *timed_budget_metrics([b for b in budgets if b.figure.is_timed], figures, level),
-        *item_metrics(budgets, figures, level),
+        *timed,
         *([] if improvement is None else [improvement]),
-        *static_budget_metrics(budgets, figures),
+        *static_budget_metrics(budgets, _limited(checked, budgets)),
     )
     comparison = replace(
         found,
@@ -167,6 +165,27 @@ def _with_budgets(
         notes=(*found.notes, *budget_notes(budgets, checked.measured, asked.machine)),
     )
     return replace(checked, comparison=comparison)
+
+
+def _timed_budgets(
+    asked: ProgramCheck, checked: CheckedProgram, budgets: Sequence[Budget]
+) -> Sequence[Metric]:
+    level, figures = asked.gate.limit_level, _limited(checked, budgets)
+    return (
+        *timed_budget_metrics([b for b in budgets if b.figure.is_timed], figures, level),
+        *item_metrics(budgets, figures, level),
+    )
+
+
+def _limited(checked: CheckedProgram, budgets: Sequence[Budget]) -> LimitedFigures:
+    return LimitedFigures(
+        None,
+        None,
+        1,
+        checked.measured,
+        installed=installed_for_budgets(budgets),
+        items=checked.items,
+    )
 
 
 def _require_items(checked: CheckedProgram, budgets: Sequence[Budget]) -> None:

@@ -200,3 +200,13 @@ def test_a_program_is_held_against_budgets_of_its_own(
     source = _GENERATOR.format(budget=budget, call=call)
     (repository.path / "project" / "test_read.py").write_text(source)
     assert_ended(repository.runpytest_subprocess(*_FAST), f"*{expected}", failed=1)
+
+
+@pytest.mark.slow
+def test_a_tail_gets_the_calls_that_it_needs(repository: pytest.Pytester) -> None:
+    # The calls of the usual rounds are too few for the 95th percentile.
+    source = _GENERATOR.format(budget="p95_ms=10_000", call="time.sleep, 0.03")
+    (repository.path / "project" / "test_read.py").write_text(source)
+    result = repository.runpytest_subprocess(*_FAST, "--modelperf-max-seconds=8")
+    assert_ended(result, "*p95*", passed=1)
+    result.stdout.no_fnmatch_line("*inconclusive*")
