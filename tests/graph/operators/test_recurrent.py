@@ -128,6 +128,22 @@ def test_attention_of_an_lstm_makes_its_keys_once_and_looks_in_each_step() -> No
     assert call.elementwise_ops - bare.elementwise_ops == looks * (6 * (ADD + TANH) + softmax)
 
 
+def test_attention_of_an_lstm_in_both_directions_costs_twice_as_much() -> None:
+    def attentive(directions: int, direction: str) -> Cost:
+        lstm = [(7, 2, 5), (directions, 12, 7), (directions, 12, 3), *[None] * 5]
+        attention = [(3, 6), (4, 6), (6,), (7, 2)]
+        query, key, score, mixed = ((directions, *shape) for shape in attention)
+        inputs = [*lstm, query, key, score, (2, 11, 4), (2,), mixed]
+        op = "com.microsoft::AttnLSTM"
+        return cost(node(op, inputs, [unknown()], hidden_size=3, direction=direction))
+
+    one, both = attentive(1, "forward"), attentive(2, "bidirectional")
+    assert both.elementwise_ops == 2 * one.elementwise_ops
+    assert [(2 * each.macs, each.operands) for each in one.contractions] == [
+        (each.macs, each.operands) for each in both.contractions
+    ]
+
+
 def test_an_unknown_length_is_named() -> None:
     with pytest.raises(UnknownShapeError, match="in0"):
         cost(node("LSTM", [(None, 2, 5), (1, 12, 5), (1, 12, 3)], [unknown()]))
