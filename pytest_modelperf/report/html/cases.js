@@ -3,7 +3,7 @@
 (() => {
   "use strict";
 
-  const { chooseCase, chosen, el } = modelperf;
+  const { chooseCase, chosen } = modelperf;
   const page = document.documentElement;
   const all = (tag) => [...document.querySelectorAll(`${tag}[data-case]`)];
 

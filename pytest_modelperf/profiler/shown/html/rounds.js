@@ -28,7 +28,10 @@
     return sides.filter(({ rounds }) => rounds.length).map(({ title: name, rounds }) => {
       const medians = rounds.map(([, , , median]) => median);
       const ends = [Math.min(...medians), Math.max(...medians)];
-      return `${name}: ${rounds.length} rounds with medians of ${format.interval(ends)} ms.`;
+      const found = rounds.length === 1
+        ? `1 round with a median of ${format.number(ends[0])} ms`
+        : `${rounds.length} rounds with medians of ${format.interval(ends)} ms`;
+      return `${name}: ${found}.`;
     }).join(" ");
   }
 
