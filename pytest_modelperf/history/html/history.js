@@ -194,7 +194,7 @@
     parts;
     #shared;
     #cards;
-    #table = new SortableTable({ class: "history-cases sticky-head", kept: "sort", sort: { id: null },
+    #table = new SortableTable({ class: "history-cases sticky-head cards", kept: "sort", sort: { id: null },
       select: () => this.#fitting() });
     #grid = el("div", { class: "history-grid-of-cards" });
     #count = el("p", { class: "hint", role: "status" });

@@ -154,10 +154,15 @@ modelperf.tables = (() => {
       });
     }
 
-    // What is not a layer is pale.
+    // What is not a layer is pale. The cells of cards have the titles of their columns.
     line(row, attributes = {}, columns = this.columns) {
       const name = row.is_layer === false ? "beside" : "";
-      return el("tr", { class: name, ...attributes }, ...columns.map(({ cell }) => cell(row)));
+      const isCard = this.table.classList.contains("cards");
+      return el("tr", { class: name, ...attributes }, ...columns.map(({ cell, title }) => {
+        const made = cell(row);
+        if (isCard && title && made.tagName === "TD") made.dataset.title = title;
+        return made;
+      }));
     }
 
     #headCell(column) {

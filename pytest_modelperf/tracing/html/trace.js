@@ -55,8 +55,8 @@
       draw();
     });
     const [details, said] = [el("div", { "aria-live": "polite" }), el("p")];
-    const sums = new SortableTable({ kept: "sums", sort: { id: "own", isDescending: true },
-      select: () => view.groups.slice(0, MOST_NAMES) });
+    const sums = new SortableTable({ class: "cards", kept: "sums",
+      sort: { id: "own", isDescending: true }, select: () => view.groups.slice(0, MOST_NAMES) });
     const kinds = new Set(spans.map(({ of }) => of.kind));
     const length = () => view.high - view.low;
     let [frame, moved] = [0, 0];

@@ -324,6 +324,15 @@ def test_nothing_is_wider_than_the_page(open_history: OpenHistory, width: int) -
     assert chart.evaluate("each => each.firstChild.clientWidth <= each.clientWidth")
 
 
+def test_on_a_phone_each_case_of_the_table_is_a_card(open_history: OpenHistory) -> None:
+    page = open_history(viewport=NARROW)
+    box = page.locator(".layers-scroll:has(.history-cases)")
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
+    cell = box.locator("tbody td[data-title='last verdict']").first
+    shown = cell.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert shown == '"last verdict "'
+
+
 def test_the_colours_follow_the_theme(open_history: OpenHistory) -> None:
     page = open_history()
     read = "getComputedStyle(document.querySelector('.history-line')).stroke"

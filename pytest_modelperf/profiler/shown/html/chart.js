@@ -370,7 +370,7 @@
     ];
     const tables = model.points.map((points, side) => {
       const made = new SortableTable({
-        kept: `points-${side}`, sort: { id: null }, select: () => points,
+        class: "cards", kept: `points-${side}`, sort: { id: null }, select: () => points,
       });
       made.setColumns(columns);
       const label = `configurations ${model.sides[side].label}`.trim();
