@@ -44,7 +44,7 @@ class Ran:
 def run_modelperf(verb: str, *models: Path, options: Sequence[str] = ()) -> Ran:
     """Run a command on models, with its JSON."""
     with tempfile.TemporaryDirectory() as place:
-        report = Path(place, "told.json")
+        report = Path(place, "report.json")
         given = ["-m", "pytest_modelperf", verb, *map(str, models), *options]
         command = [sys.executable, *given, f"--json={report}"]
         return run_process(command, Path(place), report, with_sources())
@@ -92,7 +92,7 @@ def run_process(
         output, _ = process.communicate()
         output += f"\nended after {limit_s:g} s"
     seconds = time.monotonic() - begun
-    told = None
+    document = None
     if report is not None and report.exists():
-        told = json.loads(report.read_text("utf-8"))
-    return Ran(process.returncode, round(seconds, 2), output, told)
+        document = json.loads(report.read_text("utf-8"))
+    return Ran(process.returncode, round(seconds, 2), output, document)

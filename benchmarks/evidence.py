@@ -195,6 +195,13 @@ BENCHMARKS = (
         quick="--programs magika --same 1 --planted 1 --size-rounds 0",
     ),
     Benchmark(
+        "large_page",
+        "how long does a page of many cases take to open?",
+        quick="--cases 20 --times 1",
+        usual="",
+        full="--times 15",
+    ),
+    Benchmark(
         "scale",
         "what do many models, and a model of many nodes, take of time and memory?",
         quick="--quick",
