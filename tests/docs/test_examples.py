@@ -138,9 +138,10 @@ def test_the_demo_ends_with_the_report_of_a_failing_build(examples: Path, type_i
         r"^=+ 1 passed ",
         r"^\$ python make_models\.py models --act HardSwish$",
         r"^=+ FAILURES =+$",
-        # A machine may be too busy to show by how much it is slower.
+        # A machine may be too busy to show by how much it is slower, or that the layers explain it.
         (
-            r"^(?:inconclusive: |regressed: (?s:.*?)^why: 4 Relu became Add, Clip, Mul and Div "
+            r"^(?:inconclusive: |regressed: (?s:.*?)"
+            r"^(?:why|change): 4 Relu became Add, Clip, Mul and Div "
             r"(?s:.*?)^accept: pytest --modelperf --modelperf-update-baseline )"
         ),
         r"^=+ 1 failed ",
