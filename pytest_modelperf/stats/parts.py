@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -25,8 +26,10 @@ from pytest_modelperf.stats.duet import (
 from pytest_modelperf.stats.estimates import Floats, PairedTurns, bounded_exp
 from pytest_modelperf.stats.records import PartTurns, Turns
 
-# If at least this share of a part's pairs was undisturbed, only these pairs count.
+# A part has a median of its undisturbed pairs if they are at least this share, and this many. Of
+# fewer pairs a thread that wakes late, which is no forced switch, may have slowed down most.
 _UNDISTURBED_SHARE = 0.5
+_FEWEST_PAIRS = 6
 # The quantile of the whole's turns that counts as its undisturbed time.
 _CALM_SHARE = 0.25
 # The same quantile for the raw times on several disturbed processors.
@@ -65,11 +68,19 @@ def paired_shift(before: Turns, after: Turns) -> float:
     differences = new - old
     if before.switches is None or after.switches is None:
         return float(np.median(differences))
-    is_alone = np.equal(before.switches, 0) & np.equal(after.switches, 0)
-    if np.mean(is_alone) >= _UNDISTURBED_SHARE:
-        return float(np.median(differences[is_alone]))
+    old_calm, new_calm = np.equal(before.switches, 0), np.equal(after.switches, 0)
+    is_calm = old_calm & new_calm
+    if np.sum(is_calm) >= _FEWEST_PAIRS and np.mean(is_calm) >= _UNDISTURBED_SHARE:
+        return float(np.median(differences[is_calm]))
     # Neighbouring runs were disturbed differently, so each side has a quantile of its own.
-    return float(np.quantile(new, _CALM_SHARE) - np.quantile(old, _CALM_SHARE))
+    return _fast_run_ns(new, new_calm) - _fast_run_ns(old, old_calm)
+
+
+def _fast_run_ns(times_ns: Floats, is_calm: npt.NDArray[np.bool_]) -> float:
+    """Return the time of a fast run, the fastest of four or fewer. Prefer undisturbed runs."""
+    runs = times_ns[is_calm] if is_calm.any() else times_ns
+    # Interpolation would add a share of a run that may be ten times as slow.
+    return float(np.quantile(runs, _CALM_SHARE, method="lower"))
 
 
 def calm_ns(rounds: Sequence[PartRound]) -> float:
