@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recorded import (
@@ -33,6 +34,7 @@ from pytest_modelperf.comparing.judged_case import JudgedCase, PairedCase, left_
 from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.since_recorded import (
+    DriftPlace,
     Slowdowns,
     Suspicion,
     installed_builds,
@@ -224,13 +226,16 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # both sides, how to run and judg
     ):
         return None
     begun = time.monotonic()
+    # Models in two folders may have the same name.
+    model = before.baseline.model.sha256 or before.baseline.model.name
+    drift_place = machine.key, place.case.cores
+    others = slowdowns.of_others(drift_place, model)
+    expected = _Expected(before.recorded(stored.id), drift_place, model, others)
     try:
-        found = _measure_plan(
-            stored, before.recorded(stored.id), prepare(after), setup, place, start
-        )
+        found = _measure_plan(stored, expected, prepare(after), setup, place, start)
         suspicion = None
         if found is not None:
-            suspicion = _find_suspicion(found, before, setup, place, slowdowns, start)
+            suspicion = _find_suspicion(found, expected, setup, place, slowdowns, start)
     except MeasureError:
         # The duet meets the same error, and reports it.
         return None
@@ -244,9 +249,29 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # both sides, how to run and judg
     return judge_same_plan(counted, found.profile, stored.plan.kernels, gate, seconds)
 
 
+class _Expected(Struct, frozen=True):
+    """The recorded latency of a case, and the slowdowns of other models in the same place."""
+
+    recorded: StoredLatency | None
+    place: DriftPlace
+    model: str
+    others: tuple[float, ...]
+
+    @property
+    def drift(self) -> MachineDrift:
+        return MachineDrift.of(self.others)
+
+    def look_at(self, measured: Measurement) -> ShortLook | None:
+        return None if self.recorded is None else look_at(self.recorded, measured)
+
+    def explains(self, measured: Measurement) -> bool:
+        look = self.look_at(measured)
+        return look is None or self.drift.explains(look)
+
+
 def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
     stored: StoredCase,
-    recorded: StoredLatency | None,
+    expected: _Expected,
     model: PreparedModel,
     setup: Setup,
     place: CasePlace,
@@ -258,7 +283,7 @@ def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
     the recorded ones: they show sizes and, if data decides which bodies run, which ones did. The
     session that makes the plan is also the one that runs, if the load time comes from the baseline.
     """
-    graph, plan = model.bound.graph, stored.plan
+    graph, plan, recorded = model.bound.graph, stored.plan, expected.recorded
     if plan is None or find_data_dependence(graph, after_run=True) is not None:
         return None
     with start(model, setup, place) as rig:
@@ -272,7 +297,7 @@ def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
         needs_run = find_data_dependence(graph) is not None or saved.plan.find_data() is not None
         if not _ran_alike(stored, known, needs_run=needs_run):
             return None
-        measured = measure_shortly(rig, place)
+        measured = measure_shortly(rig, place, expected.explains)
         if recorded is not None and has_start:
             measured = _with_recorded_start(measured, recorded)
         return MeasuredCase(CaseProfile(place.case, known.static, measured), known)
@@ -289,32 +314,33 @@ def _with_recorded_start(measured: Measurement, recorded: StoredLatency) -> Meas
 
 def _find_suspicion(  # noqa: PLR0913, PLR0917  # the same
     found: MeasuredCase,
-    before: Side,
+    expected: _Expected,
     setup: Setup,
     place: CasePlace,
     slowdowns: Slowdowns,
     start: StartRig,
 ) -> Suspicion | None:
-    recorded, measured = before.recorded(place.case.id), found.profile.measured
-    first = None if recorded is None or measured is None else look_at(recorded, measured)
-    if recorded is None or first is None or before.baseline is None or before.machine is None:
+    measured = found.profile.measured
+    first = None if measured is None else expected.look_at(measured)
+    if first is None:
         return None
 
     def looks() -> Iterator[ShortLook]:
         yield first
         with start(found.model, setup, place) as rig:
-            second = look_at(recorded, measure_shortly(rig, place))
+            second = expected.look_at(measure_shortly(rig, place))
         yield from () if second is None else (second,)
 
-    # Models in two folders may have the same name.
-    model = before.baseline.model.sha256 or before.baseline.model.name
-    drift_place = before.machine.key, place.case.cores
-    others = slowdowns.of_others(drift_place, model)
-    weighed = weigh(looks(), MachineDrift.of(others))
+    weighed = weigh(looks(), expected.drift)
     if weighed.is_explained:
-        slowdowns.add(drift_place, model, weighed.slowdown)
+        slowdowns.add(expected.place, expected.model, weighed.slowdown)
         return None
-    return Suspicion(place=drift_place, model=model, slowdown=weighed.slowdown, others=others)
+    return Suspicion(
+        place=expected.place,
+        model=expected.model,
+        slowdown=weighed.slowdown,
+        others=expected.others,
+    )
 
 
 def _is_built_alike(stored: StoredCase, now: Model) -> bool:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round
-from pytest_modelperf.profiler.pairs.plans import SHORT_POLICY
+from pytest_modelperf.profiler.pairs.plans import SHORT_POLICY, SHORTEST_POLICY
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.policy import (
     DUET_POLICY,
@@ -738,6 +738,17 @@ def test_the_only_round_of_a_slow_model_is_as_long_however_long_it_loads(load_ns
     (only,) = run(bench, policy)
 
     assert len(only.times_ns) == policy.min_slow_block
+
+
+@pytest.mark.parametrize(("inference_ms", "inferences"), [(1, 30), (5, 6), (40, 6), (80, 6)])
+def test_the_shortest_run_has_the_inferences_of_a_median_or_those_of_30_ms(
+    inference_ms: int, inferences: int
+) -> None:
+    bench = FakeBench(FakeClock(), steady(inference_ms * MS), load_ns=MS)
+
+    (only,) = run(bench, replace(SHORTEST_POLICY, stretch_seconds=1.0))
+
+    assert len(only.times_ns) == inferences
 
 
 def test_a_model_whose_rounds_are_short_has_no_more_time_than_it_had() -> None:
