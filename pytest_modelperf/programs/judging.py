@@ -238,7 +238,7 @@ def judge_with_models(
     those of the session in the program, because the model may run on other values there.
     """
     p50, parts = judged.rounds.p50, judged.rounds.parts
-    if not p50.is_open or parts is None or not parts.figures:
+    if not changes or not p50.is_open or parts is None or not parts.figures:
         return judged
     rest, *sessions = (_bounded(figure) for figure in parts.figures)
     pairs = _judged_pairs(work)

@@ -144,6 +144,12 @@ def test_a_duet_of_a_changed_model_decides_where_its_session_varies_more(
         assert session.time.interval_ms == pytest.approx(model_ms)
 
 
+def test_an_open_program_stays_open_if_no_model_changed() -> None:
+    judged = judge_program(_rounds(2.0), _with_other_model(), _GATE)
+    assert judged.rounds.p50.is_open
+    assert judge_with_models(judged, _with_other_model(), {}, _GATE) is judged
+
+
 def test_memory_that_grew_fails_and_what_an_allocator_takes_passes() -> None:
     less, more = (memory_metric(_with_peaks(grown), _GATE) for grown in (3_000_000, 80_000_000))
     assert less is not None
