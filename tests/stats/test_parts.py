@@ -146,8 +146,8 @@ def test_false_alarms_of_a_change_just_at_the_tolerance_keep_the_level() -> None
 
 def test_pairs_that_another_process_disturbed_do_not_count() -> None:
     before = Turns(times_ns=(100, 100, 100, 100, 100, 100, 100), switches=(0, 0, 1, 0, 0, 0, 0))
-    after = Turns(times_ns=(110, 110, 900, 112, 110, 112, 110), switches=(0, 0, 0, 0, 0, 0, 0))
-    assert paired_shift(before, after) == 10
+    after = Turns(times_ns=(110, 110, 900, 112, 110, 112, 112), switches=(0, 0, 0, 0, 0, 0, 0))
+    assert paired_shift(before, after) == 11
 
 
 def test_a_few_pairs_have_no_median_because_threads_that_wake_late_may_slow_most_of_them() -> None:
@@ -158,13 +158,13 @@ def test_a_few_pairs_have_no_median_because_threads_that_wake_late_may_slow_most
 
 def test_each_side_of_a_few_pairs_has_its_undisturbed_runs() -> None:
     before = Turns(times_ns=(90, 100, 101, 500), switches=(1, 0, 0, 0))
-    after = Turns(times_ns=(700, 120, 130, 130), switches=(0, 1, 0, 0))
+    after = Turns(times_ns=(700, 125, 130, 130), switches=(0, 1, 0, 0))
     assert paired_shift(before, after) == 30
 
 
 def test_where_no_run_is_undisturbed_each_side_has_a_quantile_of_its_own() -> None:
-    before = Turns(times_ns=(100, 100, 100, 500), switches=(1, 1, 1, 1))
-    after = Turns(times_ns=(700, 130, 130, 130), switches=(1, 1, 1, 1))
+    before = Turns(times_ns=(100, 400, 400, 500), switches=(1, 1, 1, 1))
+    after = Turns(times_ns=(700, 130, 600, 600), switches=(1, 1, 1, 1))
     assert paired_shift(before, after) == 30
 
 
