@@ -26,8 +26,8 @@ from pytest_modelperf.stats.duet import (
 from pytest_modelperf.stats.estimates import Floats, PairedTurns, bounded_exp
 from pytest_modelperf.stats.records import PartTurns, Turns
 
-# A part has a median of its undisturbed pairs if they are at least this share, and this many. Of
-# fewer pairs a thread that wakes late, which is no forced switch, may have slowed down most.
+# A part has a median of its undisturbed pairs if they are at least this share, and this many. A
+# thread that wakes late shows no switch, and could slow down most of fewer pairs.
 _UNDISTURBED_SHARE = 0.5
 _FEWEST_PAIRS = 6
 # The quantile of the whole's turns that counts as its undisturbed time.

@@ -72,7 +72,7 @@ SHORT_POLICY = SamplingPolicy(
     min_slow_window=DUET_POLICY.min_slow_window,
     warm_after_seconds=DUET_POLICY.warm_after_seconds,
 )
-# A session of the inferences that a median needs, or those of 30 ms. It suffices if they are usual.
+# One session of 30 ms and at least six inferences, which a median needs.
 SHORTEST_POLICY = replace(SHORT_POLICY, min_samples=6, min_slow_block=6)
 # If the changed kernels take more of the time than this, the parts are most of the model, and
 # timing the whole model shows the same.
@@ -143,7 +143,8 @@ def measure_shortly(
 ) -> Measurement:
     """Measure the latency of a model whose plan is known, in one session.
 
-    A few inferences that are usual are the whole measurement, unless later steps take longer.
+    If a few inferences are usual, it ends with them. A generation is always measured for longer,
+    because its first steps are faster than later ones.
     """
     if is_usual is not None and rig.workload.steps is None:
         measured = _measure_by(SHORTEST_POLICY, rig, place)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,12 @@ from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts, make_sid
 from pytest_modelperf.graph.plans.plan import find_plan_difference, match_plans, stored_offset
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.model_in_worker import make_workload, start_on
+from pytest_modelperf.profiler.pairs import plans as plans_module
 from pytest_modelperf.profiler.pairs.plans import (
+    SHORT_POLICY,
+    SHORTEST_POLICY,
     SavedPlan,
+    measure_shortly,
     place_parts,
     run_apart,
     run_once,
@@ -322,3 +327,22 @@ def test_the_weights_of_a_part_begin_where_the_memory_of_the_engine_begins() -> 
                 np.testing.assert_array_equal(
                     array, numpy_helper.to_array(weight, str(Path(saved.weights or "").parent))
                 )
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_usual", "policies"),
+    [
+        (None, True, [SHORTEST_POLICY]),
+        (None, False, [SHORTEST_POLICY, SHORT_POLICY]),
+        ("steps", True, [SHORT_POLICY]),
+    ],
+)
+def test_only_a_usual_model_without_steps_ends_after_a_few_inferences(
+    monkeypatch: pytest.MonkeyPatch, steps: str | None, *, is_usual: bool, policies: list[Any]
+) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr(plans_module, "_measure_by", lambda policy, *_: taken.append(policy))
+    rig: Any = SimpleNamespace(workload=SimpleNamespace(steps=steps))
+    place: Any = None
+    measure_shortly(rig, place, lambda _: is_usual)
+    assert taken == policies
