@@ -47,9 +47,14 @@ class SessionWork(Struct, frozen=True, kw_only=True):
 
 
 class CallWork(Struct, frozen=True, kw_only=True):
-    """The exact work of one call."""
+    """The exact work of one call.
+
+    `first_item_inferences` is how many inferences a generator makes until its first item. It is
+    None for other functions, and if other threads make inferences, because their order varies.
+    """
 
     sessions: tuple[SessionWork, ...] = ()
+    first_item_inferences: Count | None = None
 
     @property
     def inferences(self) -> int:
@@ -135,7 +140,9 @@ SESSION_WORK = JsonObject(
     inferences=INFERENCE_WORK,
     forbids_unknown=True,
 )
-WORK = JsonObject(CallWork, "sessions", sessions=SESSION_WORK, forbids_unknown=True)
+WORK = JsonObject(
+    CallWork, "sessions first_item_inferences?", sessions=SESSION_WORK, forbids_unknown=True
+)
 SEEN_MODEL = JsonObject(SeenModel, "name path sha256", forbids_unknown=True)
 STORED_PROGRAM = JsonDocument(
     StoredProgram,

@@ -57,6 +57,7 @@ _TITLES = {
     "first_item_ms": "first item",
     "item_ms": "item",
     "sessions_made": "sessions made",
+    "first_item_inferences": "inferences to first item",
 }
 LATENCY = "latency_"
 # Prefix of the metrics that count the layers on each provider.

@@ -264,11 +264,12 @@ class SideStation:
         return "\n".join(data.decode("utf-8", "replace").rstrip().splitlines()[-_LOG_LINES:])
 
     def _with_digests(self, work: CallWork, models: Mapping[str, messages.ModelPlace]) -> CallWork:
-        return CallWork(
+        return replace(
+            work,
             sessions=tuple(
                 replace(session, sha256=self._digest(models[session.model]))
                 for session in work.sessions
-            )
+            ),
         )
 
     def _digest(self, place: messages.ModelPlace) -> str | None:

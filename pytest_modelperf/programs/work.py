@@ -17,7 +17,7 @@ from pytest_modelperf.text.words import count_of
 # Returns the MACs of one inference of a model, by the digest of the model and the inputs.
 CountMacs = Callable[[str, Sequence[str]], "int | None"]
 # The figures of the work of a call.
-WORK_METRICS = ("sessions_made", "inferences", "macs")
+WORK_METRICS = ("sessions_made", "inferences", "macs", "first_item_inferences")
 _MOST_SHAPES = 3
 
 
@@ -85,13 +85,14 @@ def with_macs(work: CallWork, count: CountMacs, known: CallWork | None = None) -
         replace(session, inferences=tuple(counted(session, each) for each in session.inferences))
         for session in work.sessions
     )
-    return CallWork(sessions=tuple(sessions))
+    return replace(work, sessions=tuple(sessions))
 
 
 def compare_work(before: CallWork, after: CallWork) -> WorkComparison:
     """Compare both works, with sessions paired by name, then by model, then in order."""
     pairs = tuple(_pair_sessions(before.sessions, after.sessions))
     differences = [text for pair in pairs for text in _differences(pair)]
+    differences += _first_item_difference(before, after)
     return WorkComparison(before, after, pairs, tuple(differences))
 
 
@@ -101,15 +102,15 @@ def work_metrics(compared: WorkComparison, tolerances: Tolerances) -> tuple[Metr
     share = tolerances.of_figure(WORK)
     counts = zip(
         WORK_METRICS,
-        (before.made, before.inferences, before.macs),
-        (after.made, after.inferences, after.macs),
+        (before.made, before.inferences, before.macs, before.first_item_inferences),
+        (after.made, after.inferences, after.macs, after.first_item_inferences),
         strict=True,
     )
     first = compared.differences[0] if compared.differences else None
     found = []
     for name, old, new in counts:
         if old is None or new is None:
-            if name != "macs" or before.sessions or after.sessions:
+            if name == "macs" and (before.sessions or after.sessions):
                 found.append(Metric(name, old, new, Verdict.INCONCLUSIVE, gated=False))
             continue
         verdict = Verdict.PASSED
@@ -185,6 +186,12 @@ def _differences(pair: SessionPair) -> Iterator[str]:
         old, new = before.options.get(key, "default"), after.options.get(key, "default")
         if old != new:
             yield f"{name}: {printable(key)} {printable(old)} -> {printable(new)}"
+
+
+def _first_item_difference(before: CallWork, after: CallWork) -> Iterator[str]:
+    old, new = before.first_item_inferences, after.first_item_inferences
+    if old is not None and new is not None and old != new:
+        yield f"the first item comes after {count_of(new, 'inference')}, and after {old} before"
 
 
 def _shape_differences(before: SessionWork, after: SessionWork, name: str) -> Iterator[str]:

@@ -12,7 +12,8 @@ and has the JSON Schema, and `read` turns it back into a record. In a declaratio
   `name.*` are the values of a mapping;
 - `key=` is null unless the caller gives a value when the record is written;
 - if a key is declared twice, the second declaration counts, at the place of the first;
-- `key?` may be missing in a document that is read, because it follows from other keys.
+- `key?` may be missing in a document that is read, because it follows from other keys or is newer
+  than the document.
 
 A keyword argument gives the declaration of the records under a key, or a stricter type than that of
 the record. A bound in the record itself would apply wherever it is read, such as between processes.

@@ -238,6 +238,49 @@ def test_it(modelperf):
     assert known(watched.next_work).inferences == 0
 
 
+def test_inferences_before_the_first_item_count_if_their_order_is_fixed(project: Project) -> None:
+    text = """
+import threading
+
+session = ort.InferenceSession("model.onnx")
+
+def infer(rows):
+    return session.run(None, {"x": np.ones((rows, 3), np.float32)})
+
+def stream(rows):
+    infer(rows)
+    for _ in range(rows):
+        yield infer(rows)
+
+async def later(rows):
+    for each in list(stream(rows)):
+        yield each
+
+def ahead(rows):
+    thread = threading.Thread(target=infer, args=(rows,))
+    thread.start()
+    yield from stream(rows)
+    thread.join()
+
+def test_stream(modelperf):
+    modelperf.check(stream, each=[(2,), (3,)])
+
+def test_later(modelperf):
+    modelperf.check(later, 3)
+
+def test_ahead(modelperf):
+    modelperf.check(ahead, 3)
+
+def test_list(modelperf):
+    modelperf.check(lambda: list(stream(3)))
+"""
+    counts = {"test_stream": 4, "test_later": 4, "test_ahead": None, "test_list": None}
+    for test, count in counts.items():
+        watched = project.reach(text, test).watch()
+        assert watched.work.first_item_inferences == count
+        assert watched.next_work is None
+
+
 def test_an_inference_that_ends_later_counts_until_its_callback(project: Project) -> None:
     station = project.reach("""
 import threading

@@ -67,6 +67,22 @@ def test_what_grew_beyond_the_tolerance_is_worse_and_less_is_no_answer() -> None
     assert not {m.name: m for m in work_metrics(shrunk, Tolerances())}["macs"].gated
 
 
+def test_inferences_before_the_first_item_are_work_where_both_sides_know_them() -> None:
+    streams = replace(_work(_REC), first_item_inferences=1)
+    waits = replace(streams, first_item_inferences=12)
+    found = compare_work(streams, waits)
+    reason = "the first item comes after 12 inferences, and after 1 before"
+    assert found.differences == (reason,)
+    assert not found.changed
+    (grown,) = (m for m in work_metrics(found, Tolerances()) if m.verdict is not Verdict.PASSED)
+    assert (grown.name, grown.verdict) == ("first_item_inferences", Verdict.REGRESSED)
+    assert grown.reason == reason
+    for before, after in ((_work(_REC), waits), (streams, _work(_REC))):
+        found = compare_work(before, after)
+        assert not found.differences
+        assert "first_item_inferences" not in {m.name for m in work_metrics(found, Tolerances())}
+
+
 def test_a_session_that_one_side_lacks_is_named() -> None:
     gone = compare_work(_work(_REC), _work())
     assert gone.differences == ("a call no longer runs rec.onnx: 1 inference",)

@@ -78,6 +78,7 @@ class _Items:
     def __init__(self, record: CallRecord | None, *, keeps: bool) -> None:
         self._start_ns = time.perf_counter_ns()
         self._record = record
+        self._made = 0 if record is None else len(record.inferences)
         self._keeps = keeps
         self._kept: list[Any] = []
         self._count = 0
@@ -85,6 +86,7 @@ class _Items:
     def add(self, item: Any) -> None:  # noqa: ANN401
         if not self._count and self._record is not None:
             self._record.first_ns.append(time.perf_counter_ns() - self._start_ns)
+            self._record.first_item_inferences += len(self._record.inferences) - self._made
         self._count += 1
         if self._keeps:
             self._kept.append(item)

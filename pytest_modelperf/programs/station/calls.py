@@ -86,7 +86,10 @@ class CallRecord:
         # Only filled if the call is watched: the inputs of each inference, and the sessions made.
         self.inferences: list[tuple[SessionGroup, tuple[str, ...]]] = []
         self.made: list[SessionGroup] = []
+        # Whether all of these inferences were made one after the other by the calling thread.
+        self.is_in_order = True
         self.first_ns: list[int] = []
+        self.first_item_inferences = 0
         self.items = 0
         self.each_ns: list[int] = []
         self._begun = self._ended = (0, 0, 0)
@@ -273,7 +276,10 @@ class Sessions:
                     ),
                 )
                 for name in names
-            )
+            ),
+            first_item_inferences=(
+                record.first_item_inferences if record.first_ns and record.is_in_order else None
+            ),
         )
 
     def models(self) -> dict[str, ModelPlace]:
@@ -314,6 +320,7 @@ class Sessions:
             group = getattr(session, _GROUP, None) or self._group(session, None)
             if record.is_watched:
                 record.inferences.append((group, input_texts(find_shapes(arguments, named))))
+                record.is_in_order &= get_ident() == record.thread
                 group.numbers.update(_single_numbers((*arguments, *named.values())))
             is_own = get_ident() == record.thread
             if is_own:
@@ -347,6 +354,7 @@ class Sessions:
                 from pytest_modelperf.profiler.engines.onnxruntime_sessions import feed_shapes
 
                 record.inferences.append((group, input_texts(feed_shapes(input_feed))))
+                record.is_in_order = False
                 group.numbers.update(_single_numbers((input_feed,)))
             start_ns = time.perf_counter_ns()
 
