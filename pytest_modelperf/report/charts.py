@@ -251,6 +251,7 @@ def _as_text(text: str) -> str:
 
 def _matplotlib_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library without types
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     size = (8.6, _height(chart) / _PIXELS_PER_INCH)
     figure = Figure(figsize=size, layout="constrained")
@@ -258,22 +259,30 @@ def _matplotlib_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library 
     width = 0.8 / len(chart.series)
     for at, series in enumerate(chart.series):
         known = [place for place, value in enumerate(series.amounts) if value is not None]
-        below, above = _errors(series)
+        errors = [[ends[place] for place in known] for ends in _errors(series)]
         axes.barh(
             [place + (at - (len(chart.series) - 1) / 2) * width for place in known],
             [series.amounts[place] for place in known],
             width,
-            xerr=[[below[place] for place in known], [above[place] for place in known]],
-            label=_without_math(series.name),
+            xerr=errors if any(map(any, errors)) else None,
+            label=_matplotlib_name(series.name),
             color=COLORS[at % len(COLORS)],
         )
-    axes.set_yticks(range(len(chart.names)), [_without_math(name) for name in chart.names])
-    axes.invert_yaxis()
+    axes.set_yticks(range(len(chart.names)), [_matplotlib_name(name) for name in chart.names])
+    # From top to bottom, with the rows that have no bar.
+    axes.set_ylim(len(chart.names) - 0.5, -0.5)
+    if max(map(abs, chart.range)) >= _LARGE:
+        axes.xaxis.set_major_formatter(EngFormatter())
     axes.set_xlabel(chart.unit)
-    axes.set_title(_without_math(chart.title))
+    figure.suptitle(_without_math(cut_middle(chart.title, 2 * _MOST_LETTERS)))
     if len(chart.series) > 1:
-        axes.legend()
+        figure.legend(loc="outside lower center", ncols=2)
     return figure
+
+
+def _matplotlib_name(name: str) -> str:
+    """Return a name that leaves room for the bars, because the picture does not show more."""
+    return _without_math(cut_middle(name, _MOST_LETTERS))
 
 
 def _without_math(text: str) -> str:

@@ -82,6 +82,26 @@ def test_a_figure_of_matplotlib_has_a_bar_for_each_known_amount(
     assert axes.get_xlabel() == "ms"
 
 
+def test_a_figure_of_matplotlib_has_room_for_its_bars_and_a_row_for_each_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Long names leave half of the picture to the bars, and the last row may have no bar."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    without(monkeypatch, "plotly")
+    long = "backbone/" * 14
+    series = tuple(BarSeries(name * 5, (2e8, 1e8, None)) for name in (long, "now"))
+    figure = make_figure(BarChart(long, "MACs", (long, "conv", "relu"), series))
+    (axes,) = figure.axes
+    # Matplotlib warns if texts leave no room, which fails the test.
+    figure.draw_without_rendering()
+    area = axes.get_position()
+    (legend,) = figure.legends
+    assert area.width > 0.5
+    assert axes.get_ylim() == (2.5, -0.5)
+    assert axes.xaxis.get_major_formatter()(2e8) == "200 M"
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+
+
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Let these packages not be found, as where they are not installed."""
     for name in names:
