@@ -67,7 +67,7 @@ def test_the_readme_says_what_it_is_how_to_run_it_and_where_it_was_measured() ->
     for part in (
         "<code>ranking.onnx</code>", "95 nodes", "exported by pytorch 2.9", "ai.onnx 17",
         "pip install numpy onnxruntime==1.32.0\npython run.py", "2.766 MiB",
-        "2.000 ms (1.991 to 2.009 ms)", "batch size 1, 2 cores, seq 64", "Example CPU",
+        "2.000 ms (1.991 … 2.009 ms)", "batch size 1, 2 cores, seq 64", "Example CPU",
         "Python 3.11.7", "fit to measure", "| ids | int64 | 1x64 |", "a sparse weight has",
         "the same kernels, connected alike",
     ):  # fmt: skip
