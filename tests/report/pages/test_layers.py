@@ -477,8 +477,14 @@ def test_a_profile_that_ran_nothing_shows_its_layers(open_data: OpenData) -> Non
     (flops,) = chart(page, "depth")
     assert flops["y"] == [layer["flops"][0] for layer in layers_of(data)]
     assert chart_of(page, "depth")["layout"]["yaxis"]["title"]["text"] == "FLOPs"
-    by_macs = in_order(types_of(data), largest("macs"), is_descending=True)
-    assert shown_types(page) == [row["type"] for row in by_macs]
+    by_flops = in_order(types_of(data), largest("flops"), is_descending=True)
+    assert shown_types(page) == [row["type"] for row in by_flops]
+    flops_of = [row["flops"][0] for row in by_flops]
+    whole = sum(filter(None, flops_of))
+    shares = page.locator("#types td.share").all_inner_texts()
+    assert shares == [
+        UNKNOWN if part is None else f"{100 * part / whole:.1f} %" for part in flops_of
+    ]
 
 
 def test_what_has_no_layers_is_left_out_and_said_once(open_data: OpenData) -> None:
