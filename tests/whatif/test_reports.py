@@ -378,6 +378,20 @@ def test_a_terminal_folds_the_layers_of_several_cases() -> None:
     assert "by layer type" in alone
 
 
+def test_the_summary_names_a_level_with_its_whole_answer() -> None:
+    """Rates make room for it, which follow from the times."""
+    case = make_case()
+    levels = tuple(
+        level if level.speedup is None else replace(level, speedup=make_speedup(1.83, 0.9))
+        for level in case.levels
+        if level.variant is None or level.title == "INT8 dynamic"
+    )
+    unsure = replace(case, levels=levels, case=Case(1, 1))
+    text = render_whatif(make_whatif(unsure, replace(unsure, case=Case(2, 1))), TOP, TextStyle(80))
+    summary = text.partition("model summary")[2].partition("\n\n")[0]
+    assert summary.count("INT8 dynamic, neither") == 2
+
+
 def test_each_of_several_cases_has_its_tables_under_its_name() -> None:
     cases = [make_case(case=Case(batch, 1)) for batch in (1, 8)]
     text = render_whatif(make_whatif(*cases), TOP, PLAIN)
