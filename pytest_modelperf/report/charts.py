@@ -136,9 +136,9 @@ def _bar(chart: BarChart, series: BarSeries, place: int, look: tuple[float, str]
 
 
 def _number(value: float) -> str:
-    return (
-        format_count(round(value)) if abs(value) >= _LARGE else f"{value:.4g}".replace("-", _MINUS)
-    )
+    if abs(value) >= _LARGE or not value:
+        return format_count(round(value))
+    return f"{value:#.4g}".rstrip(".").replace("-", _MINUS)
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:
@@ -207,9 +207,11 @@ def _errors(series: BarSeries) -> tuple[list[float], list[float]]:
 def _plotly_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library without types
     import plotly.graph_objects as go
 
-    # Names may be equal, so places are the axis and names its labels. Markup is escaped.
+    # Names may be equal, so places are the axis and names its labels. Markup is escaped. A tooltip
+    # has the whole name.
     places = list(range(len(chart.names)))
     texts = [_as_text(name) for name in chart.names]
+    labels = [_as_text(cut_middle(name, _MOST_LETTERS)) for name in chart.names]
     bars = []
     for series, color in zip(chart.series, COLORS * len(chart.series), strict=False):
         below, above = _errors(series)
@@ -235,7 +237,7 @@ def _plotly_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library with
             "xaxis": {"title": {"text": _as_text(chart.unit)}},
             "yaxis": {
                 "tickvals": places,
-                "ticktext": texts,
+                "ticktext": labels,
                 "autorange": "reversed",
                 "automargin": True,
             },

@@ -70,6 +70,19 @@ def test_a_figure_of_plotly_shows_names_as_text_and_intervals_as_errors() -> Non
     assert before["error_x"]["arrayminus"] == [0.5, 0.0, 0.0]
     assert "error_x" not in now
     assert "<script" not in before["customdata"][2]
+    long = "backbone/" * 14 + "conv"
+    figure = make_figure(BarChart("t", "ms", (long,), (BarSeries("s", (1.0,)),))).to_dict()
+    (label,) = figure["layout"]["yaxis"]["ticktext"]
+    assert (len(label), label[-5:]) == (40, "/conv")
+    assert list(figure["data"][0]["customdata"]) == [long]
+
+
+def test_the_figures_of_a_drawing_have_four_digits() -> None:
+    amounts = (12345.0, 1234.0, 28.5, 0.06, -0.2, 0.0)
+    drawn = draw_chart(BarChart("t", "ms", tuple("abcdef"), (BarSeries("s", amounts),)))
+    assert re.findall(r">([^<a-z]*\d[^<]*)</text>", drawn) == [
+        "12.35 k", "1234", "28.50", "0.06000", "\N{MINUS SIGN}0.2000", "0",
+    ]  # fmt: skip
 
 
 def test_a_figure_of_matplotlib_has_a_bar_for_each_known_amount(
