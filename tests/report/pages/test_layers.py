@@ -716,6 +716,16 @@ def test_depth_can_be_a_share_logarithmic_and_lines(open_data: OpenData) -> None
     assert [trace["type"] for trace in chart(page, "depth")] == ["scatter"] * 4
 
 
+def test_an_axis_of_shares_writes_percents_as_the_tables_do(open_data: OpenData) -> None:
+    page = open_data(mixed())
+    depth = page.locator("#depth")
+    depth.get_by_role("button", name="share", exact=True).click()
+    depth.locator(".ytick text", has_text="%").first.wait_for()
+    ticks = depth.locator(".ytick text").all_text_contents()
+    assert len(ticks) > 1
+    assert [tick for tick in ticks if not re.fullmatch(r"\d+ %", tick)] == []
+
+
 def hover_bar(page: Page, index: int) -> tuple[float, float]:
     """Moves the mouse over a bar of A in the depth chart; where it is then."""
     bar = page.locator("#depth .trace.bars").nth(0).locator(".point path").nth(index)
