@@ -88,8 +88,8 @@ def describe_likeness(likening: Likening) -> str:
             f"{ratio}, which is more than {_WITHIN} away."
         )
     return (
-        f"It is not shown that the shared model takes as long as the original one within {_WITHIN}:"
-        f" it takes {ratio}."
+        f"Whether the shared model takes as long as the original one within {_WITHIN} is not "
+        f"decided: it takes {ratio}."
     )
 
 
