@@ -272,7 +272,7 @@ def _matplotlib_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library 
         )
     axes.set_yticks(range(len(chart.names)), [_matplotlib_name(name) for name in chart.names])
     # From top to bottom, with the rows that have no bar.
-    axes.set_ylim(len(chart.names) - 0.5, -0.5)
+    axes.set_ylim(max(1, len(chart.names)) - 0.5, -0.5)
     if max(map(abs, chart.range)) >= _LARGE:
         axes.xaxis.set_major_formatter(EngFormatter())
     axes.set_xlabel(chart.unit)

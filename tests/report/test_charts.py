@@ -113,6 +113,7 @@ def test_a_figure_of_matplotlib_has_room_for_its_bars_and_a_row_for_each_name(
     assert axes.get_ylim() == (2.5, -0.5)
     assert axes.xaxis.get_major_formatter()(2e8) == "200 M"
     assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+    make_figure(BarChart("nothing was measured", "ms", (), (BarSeries("now", ()),)))
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
