@@ -161,7 +161,7 @@ def share(  # noqa: PLR0913  # one parameter per group of options
     The folder holds the graph, a program that draws other weights, the settings and what was
     measured here. Its program needs numpy and onnxruntime. The shared model runs in turn with
     MODEL: exit code 0 if it takes the same time within 2 % by the same plan, 1 if it does not,
-    3 if that was not shown either way. The folder is written in all three cases.
+    3 if that is not decided. The folder is written in all three cases.
 
     \b
     modelperf share model.onnx

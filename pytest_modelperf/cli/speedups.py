@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from pytest_modelperf.cli.options import (
     OutputOptions,
     case_options,
+    is_given,
     load_extensions,
     measuring_options,
     model_options,
@@ -283,6 +284,14 @@ class ViewOptions(Struct, frozen=True):
     show_default=True,
     help="What the layer tables show: times, shares of the whole model, or speedups.",
 )
+@option_of(
+    HelpGroup.OUTPUT,
+    "-v",
+    "--verbose",
+    "is_verbose",
+    is_flag=True,
+    help="Show the layer types and layers of each of several cases. So does an option about them.",
+)
 @output_options(csv="levels and layers")
 @takes_records(
     named=VariantOptions,
@@ -298,6 +307,7 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     *,
     model: str,
     named: VariantOptions,
+    is_verbose: bool,
     plugins: tuple[str, ...],
     cases: CaseSpec,
     measuring: MeasuringSettings,
@@ -350,7 +360,8 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
             result = (ask or WhatIfRequest.run)(asked, extensions, progress)
     if allowed is not None:
         result = with_outputs_judged(result, allowed)
-    _show_whatif(result, shown.as_view(), outputs, is_shown=is_shown)
+    has_details = is_verbose or any(map(is_given, ViewOptions.__struct_fields__))
+    _show_whatif(result, shown.as_view(), outputs, is_shown=is_shown, has_details=has_details)
     _end(result, is_shown=is_shown)
 
 
@@ -369,13 +380,24 @@ def _with_forms(kind: VariantKind, option: str, text: str | None) -> list[Varian
 
 
 def _show_whatif(
-    result: WhatIf, view: WhatIfView, outputs: OutputOptions, *, is_shown: bool
+    result: WhatIf,
+    view: WhatIfView,
+    outputs: OutputOptions,
+    *,
+    is_shown: bool,
+    has_details: bool,
 ) -> None:
     from pytest_modelperf.whatif.records import dump_whatif
     from pytest_modelperf.whatif.report import whatif_report
 
     report = whatif_report(result, view, dt.datetime.now(dt.timezone.utc))
-    write_report(report, partial(dump_whatif, result), outputs, is_shown=is_shown)
+    write_report(
+        report,
+        partial(dump_whatif, result),
+        outputs,
+        is_shown=is_shown,
+        has_details=has_details,
+    )
 
 
 def _end(result: WhatIf, *, is_shown: bool) -> None:

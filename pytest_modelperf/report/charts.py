@@ -136,9 +136,9 @@ def _bar(chart: BarChart, series: BarSeries, place: int, look: tuple[float, str]
 
 
 def _number(value: float) -> str:
-    return (
-        format_count(round(value)) if abs(value) >= _LARGE else f"{value:.4g}".replace("-", _MINUS)
-    )
+    if abs(value) >= _LARGE or not value:
+        return format_count(round(value))
+    return f"{value:#.4g}".rstrip(".").replace("-", _MINUS)
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:
@@ -207,9 +207,11 @@ def _errors(series: BarSeries) -> tuple[list[float], list[float]]:
 def _plotly_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library without types
     import plotly.graph_objects as go
 
-    # Names may be equal, so places are the axis and names its labels. Markup is escaped.
+    # Names may be equal, so places are the axis and names its labels. Markup is escaped. A tooltip
+    # has the whole name.
     places = list(range(len(chart.names)))
     texts = [_as_text(name) for name in chart.names]
+    labels = [_as_text(cut_middle(name, _MOST_LETTERS)) for name in chart.names]
     bars = []
     for series, color in zip(chart.series, COLORS * len(chart.series), strict=False):
         below, above = _errors(series)
@@ -235,7 +237,7 @@ def _plotly_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library with
             "xaxis": {"title": {"text": _as_text(chart.unit)}},
             "yaxis": {
                 "tickvals": places,
-                "ticktext": texts,
+                "ticktext": labels,
                 "autorange": "reversed",
                 "automargin": True,
             },
@@ -251,6 +253,7 @@ def _as_text(text: str) -> str:
 
 def _matplotlib_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library without types
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     size = (8.6, _height(chart) / _PIXELS_PER_INCH)
     figure = Figure(figsize=size, layout="constrained")
@@ -258,22 +261,30 @@ def _matplotlib_figure(chart: BarChart) -> Any:  # noqa: ANN401  # of a library 
     width = 0.8 / len(chart.series)
     for at, series in enumerate(chart.series):
         known = [place for place, value in enumerate(series.amounts) if value is not None]
-        below, above = _errors(series)
+        errors = [[ends[place] for place in known] for ends in _errors(series)]
         axes.barh(
             [place + (at - (len(chart.series) - 1) / 2) * width for place in known],
             [series.amounts[place] for place in known],
             width,
-            xerr=[[below[place] for place in known], [above[place] for place in known]],
-            label=_without_math(series.name),
+            xerr=errors if any(map(any, errors)) else None,
+            label=_matplotlib_name(series.name),
             color=COLORS[at % len(COLORS)],
         )
-    axes.set_yticks(range(len(chart.names)), [_without_math(name) for name in chart.names])
-    axes.invert_yaxis()
+    axes.set_yticks(range(len(chart.names)), [_matplotlib_name(name) for name in chart.names])
+    # From top to bottom, with the rows that have no bar.
+    axes.set_ylim(max(1, len(chart.names)) - 0.5, -0.5)
+    if max(map(abs, chart.range)) >= _LARGE:
+        axes.xaxis.set_major_formatter(EngFormatter())
     axes.set_xlabel(chart.unit)
-    axes.set_title(_without_math(chart.title))
+    figure.suptitle(_without_math(cut_middle(chart.title, 2 * _MOST_LETTERS)))
     if len(chart.series) > 1:
-        axes.legend()
+        figure.legend(loc="outside lower center", ncols=2)
     return figure
+
+
+def _matplotlib_name(name: str) -> str:
+    """Return a name that leaves room for the bars, because the picture does not show more."""
+    return _without_math(cut_middle(name, _MOST_LETTERS))
 
 
 def _without_math(text: str) -> str:

@@ -88,8 +88,8 @@ def describe_likeness(likening: Likening) -> str:
             f"{ratio}, which is more than {_WITHIN} away."
         )
     return (
-        f"It is not shown that the shared model takes as long as the original one within {_WITHIN}:"
-        f" it takes {ratio}."
+        f"Whether the shared model takes as long as the original one within {_WITHIN} is not "
+        f"decided: it takes {ratio}."
     )
 
 
@@ -102,11 +102,11 @@ def describe_plan(likening: Likening) -> str:
 
 
 def describe_ratio(ratio: Ratio) -> str:
-    """Describe a ratio: `1.003 times as long (0.995 to 1.011)`."""
+    """Describe a ratio: `1.003 times as long (0.995 … 1.011)`."""
     shown = f"{ratio.value:.3f} times as long"
     if ratio.low is None or ratio.high is None:
         return shown
-    return f"{shown} ({ratio.low:.3f} to {ratio.high:.3f})"
+    return f"{shown} ({ratio.low:.3f} … {ratio.high:.3f})"
 
 
 def times_table(likening: Likening, title: str, heading: str) -> Table:
@@ -133,7 +133,7 @@ def _median(latency: Latency) -> str:
     shown = f"{format_ms(latency.median_ns)} ms"
     if median.low_ns is None or median.high_ns is None:
         return shown
-    return f"{shown} ({format_ms(median.low_ns)} to {format_ms(median.high_ns)} ms)"
+    return f"{shown} ({format_ms(median.low_ns)} … {format_ms(median.high_ns)} ms)"
 
 
 # -- the README of the folder of a shared model

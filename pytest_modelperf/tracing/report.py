@@ -62,6 +62,7 @@ def trace_report(
     return Report(
         title=f"{page.name}: trace" if page is not None and page.name else "trace",
         subject=sections[0].title if is_single else "",
+        opening=tuple(Line(text=_answer(summary), on=On.PAGE) for summary in summaries),
         blocks=sections[0].blocks if is_single else tuple(sections),
         closing=(*lines_of(notes, "note", Tone.UNSURE), *_timeline_lines(page)),
         sheet=Sheet(_COLUMNS, tuple(_sheet_rows(summaries))),
@@ -82,6 +83,20 @@ def _describe(summary: TraceSummary) -> str:
     if summary.peak_bytes is not None:
         facts.append(f"peak memory {format_bytes(summary.peak_bytes)}")
     return "  ".join(facts)
+
+
+def _answer(summary: TraceSummary) -> str:
+    """Return `net.onnx: inference 23.45 ms, the median of 15; most time in n1 (Conv), 15.3 %`."""
+    facts = [
+        f"{group.name} {format_ms(group.median_ns)} ms, the median of {group.latency.samples:,}"
+        for group in summary.inferences[:1]
+    ]
+    if summary.operators:
+        most = max(summary.operators, key=lambda time: time.total_ns)
+        kind = f" ({most.op_type})" if most.op_type and most.op_type != most.name else ""
+        share = format_share(most.total_ns, summary.operator_ns)
+        facts.append(f"most time in {most.name or '(none)'}{kind}, {share}")
+    return f"{summary.name or 'a trace'}: {'; '.join(facts) or 'nothing ran'}"
 
 
 def _blocks(summary: TraceSummary, view: TraceView) -> Iterator[ReportBlock]:

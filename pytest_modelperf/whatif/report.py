@@ -95,6 +95,7 @@ class WhatIfView(Struct, frozen=True):
     top: int | None = None
     times: View = View.MS
     for_all: str = "--top 0 shows all"
+    for_details: str = "-v shows the layer types and layers of each case"
 
 
 def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = None) -> Report:
@@ -120,6 +121,7 @@ def whatif_report(whatif: WhatIf, view: WhatIfView, made: dt.datetime | None = N
             Rows(_summary_table(whatif.cases)),
             _levels(whatif, whatif.cases, On.ALL if len(whatif.cases) == 1 else On.PAGE),
             *(_section(whatif, case, view) for case in whatif.cases),
+            *_brief_blocks(whatif.cases, view),
         ),
         closing=(Line(word="how", text=_method(whatif)),),
         facts=(
@@ -171,9 +173,9 @@ def _summary_table(cases: Sequence[WhatIfCase]) -> Table:
         cases,
         *about,
         (Column("measured ms"), lambda case: _ms(case.unchanged) or _NOTHING),
-        (Column("items/s"), lambda case: _rate(case, case.unchanged) or _NOTHING),
+        (Column("items/s", rank=1), lambda case: _rate(case, case.unchanged) or _NOTHING),
         (Column("estimated ms"), lambda case: _ms(case.summarized) or _NOTHING),
-        (Column("items/s"), lambda case: _rate(case, case.summarized) or _NOTHING),
+        (Column("items/s", rank=1), lambda case: _rate(case, case.summarized) or _NOTHING),
         (Column("speedup"), lambda case: _speedup(case.summarized) or _NOTHING),
         (Column("level", is_text=True, least=len("INT8 dynamic")), _level_in_summary),
         caption=caption,
@@ -288,6 +290,12 @@ def _known(value: _Value | None, show: Callable[[_Value], str]) -> str:
     return "" if value is None else show(value)
 
 
+def _brief_blocks(cases: Sequence[WhatIfCase], view: WhatIfView) -> Iterator[ReportBlock]:
+    """Yield what a terminal shows of several cases instead of their layer types and layers."""
+    if len(cases) > 1:
+        yield Paragraph((Line(text=view.for_details, tone=Tone.DIM),), is_brief=True)
+
+
 def _section(whatif: WhatIf, case: WhatIfCase, view: WhatIfView) -> Section:
     is_single = len(whatif.cases) == 1
     # A page has the levels of all cases in one table, which is too wide for a terminal.
@@ -297,23 +305,23 @@ def _section(whatif: WhatIf, case: WhatIfCase, view: WhatIfView) -> Section:
         is_titled=not is_single,
         sentence="by layer type",
         tone=Tone.BAD if case.has_failed else Tone.PLAIN,
-        blocks=(*levels, *_blocks(case, view)),
+        blocks=(*levels, *_blocks(case, view, has_others=not is_single)),
         is_open=case is whatif.cases[0] or case.has_failed,
     )
 
 
-def _blocks(case: WhatIfCase, view: WhatIfView) -> Iterator[ReportBlock]:
+def _blocks(case: WhatIfCase, view: WhatIfView, *, has_others: bool) -> Iterator[ReportBlock]:
     yield from map(Failure, failures_of(case))
     judged = tuple(Line(text=text, tone=Tone.BAD) for text in judged_lines(case))
     if judged:
         yield Paragraph(judged)
     types = layer_type_table(case, view.times)
     if types is not None:
-        yield Rows(types)
+        yield Rows(types, is_detail=has_others)
     # A page draws the layers.
     layers = layer_table(case, view.times, view.top, view.for_all)
     if layers is not None:
-        yield Rows(layers, on=On.TEXT)
+        yield Rows(layers, on=On.TEXT, is_detail=has_others)
     outputs = _outputs_table(case)
     if outputs is not None:
         yield Rows(outputs)

@@ -75,7 +75,7 @@ batch size               2
 MACs               1.920 k
 elementwise ops          0  an exp counts 32, an add 1
 FLOPs              3.840 k  2 x MACs + elementwise
-backward MACs      1.920 k  of the gradients, for one training step
+backward MACs      1.920 k  100.0 % of the MACs, in one training step
 params                  15  60 B
 activations      2.500 KiB  peak 2.500 KiB
 layers                   1  100.0 % counted

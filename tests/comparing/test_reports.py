@@ -31,6 +31,7 @@ from pytest_modelperf.comparing.records import COMPARISON, CaseComparison, How, 
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.comparing.tables import (
+    layer_difference_table,
     layer_type_change_table,
     metric_rows,
     type_difference_table,
@@ -222,6 +223,15 @@ def test_a_difference_that_no_row_explains_alone_has_no_column_of_shares() -> No
     table = type_difference_table(case)
     assert "explains" not in [column.title for column in table.columns]
     assert table.caption == "every change is within the noise: no row explains the difference"
+
+
+def test_times_without_any_interval_have_no_column_for_it() -> None:
+    time = replace(change(0.8, 0.5), low_ns=None, high_ns=None)
+    types = (replace(SLOWER.layer_types[0], time=time),)
+    case = replace(SLOWER, layer_types=types, layers=(replace(SLOWER.layers[0], time=time),))
+    for table in (type_difference_table(case), layer_difference_table(case, COMMAND_WORDING)):
+        assert "interval" not in [column.title for column in table.columns]
+    assert "interval" in [column.title for column in type_difference_table(SLOWER).columns]
 
 
 def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> None:

@@ -70,6 +70,19 @@ def test_a_figure_of_plotly_shows_names_as_text_and_intervals_as_errors() -> Non
     assert before["error_x"]["arrayminus"] == [0.5, 0.0, 0.0]
     assert "error_x" not in now
     assert "<script" not in before["customdata"][2]
+    long = "backbone/" * 14 + "conv"
+    figure = make_figure(BarChart("t", "ms", (long,), (BarSeries("s", (1.0,)),))).to_dict()
+    (label,) = figure["layout"]["yaxis"]["ticktext"]
+    assert (len(label), label[-5:]) == (40, "/conv")
+    assert list(figure["data"][0]["customdata"]) == [long]
+
+
+def test_the_figures_of_a_drawing_have_four_digits() -> None:
+    amounts = (12345.0, 1234.0, 28.5, 0.06, -0.2, 0.0)
+    drawn = draw_chart(BarChart("t", "ms", tuple("abcdef"), (BarSeries("s", amounts),)))
+    assert re.findall(r">([^<a-z]*\d[^<]*)</text>", drawn) == [
+        "12.35 k", "1234", "28.50", "0.06000", "\N{MINUS SIGN}0.2000", "0",
+    ]  # fmt: skip
 
 
 def test_a_figure_of_matplotlib_has_a_bar_for_each_known_amount(
@@ -80,6 +93,27 @@ def test_a_figure_of_matplotlib_has_a_bar_for_each_known_amount(
     (axes,) = make_figure(CHART).axes
     assert sorted(bar.get_width() for bar in axes.patches) == [0.5, 1.0, 1.0, 2.0, 4.0]
     assert axes.get_xlabel() == "ms"
+
+
+def test_a_figure_of_matplotlib_has_room_for_its_bars_and_a_row_for_each_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Long names leave half of the picture to the bars, and the last row may have no bar."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    without(monkeypatch, "plotly")
+    long = "backbone/" * 14
+    series = tuple(BarSeries(name * 5, (2e8, 1e8, None)) for name in (long, "now"))
+    figure = make_figure(BarChart(long, "MACs", (long, "conv", "relu"), series))
+    (axes,) = figure.axes
+    # Matplotlib warns if texts leave no room, which fails the test.
+    figure.draw_without_rendering()
+    area = axes.get_position()
+    (legend,) = figure.legends
+    assert area.width > 0.5
+    assert axes.get_ylim() == (2.5, -0.5)
+    assert axes.xaxis.get_major_formatter()(2e8) == "200 M"
+    assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+    make_figure(BarChart("nothing was measured", "ms", (), (BarSeries("now", ()),)))
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

@@ -274,7 +274,7 @@ def test_a_comparison_has_both_sides_everywhere() -> None:
     assert changes["b8-c2"]["throughput"] == pytest.approx([26.1 / 29.18, 1 / 1.131, 1 / 1.102])
     # As the table shows it, and not the ratio of the p95 of both sides.
     assert changes["b8-c2"]["p95"] == [1.114, 1.091, 1.144]
-    lists = ("counts", "precisions", "ms", "shares", "macs", "params")
+    lists = ("counts", "precisions", "ms", "shares", "macs", "flops", "params")
     for case in model["cases"]:
         assert len(case["latency"]) == len(case["rounds"]) == 2
         assert all(len(entry[name]) == 2 for entry in case["types"] for name in lists)

@@ -31,7 +31,7 @@ def test_a_profile_has_the_tables_of_the_terminal() -> None:
 | MACs | 30 |  |
 | elementwise ops | 10 | an exp counts 32, an add 1 |
 | FLOPs | 70 | 2 x MACs + elementwise |
-| backward MACs | 30 | of the gradients, for one training step |
+| backward MACs | 30 | 100.0 % of the MACs, in one training step |
 | params | 15 | 60 B |
 | activations | 80 B | peak 80 B |
 | layers | 2 | 100.0 % counted |

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_modelperf.report.model import On
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.estimates import summarize
@@ -56,6 +57,13 @@ def test_no_width_leaves_out_a_figure_of_the_inferences(width: int | None) -> No
     figures = ["count", "min", "mean", "median", "p90", "p95", "p97", "p99", "p99.9", "max"]
     assert [figure for head in heads for figure in head] == figures
     assert width is None or max(map(display_width, inferences.splitlines())) <= width
+
+
+def test_a_page_opens_with_the_time_of_an_inference_and_where_most_of_it_goes() -> None:
+    report = trace_report([summary_of("net.onnx")], (), VIEW)
+    assert [line.text for line in report.opening if line.on is On.PAGE] == [
+        "net.onnx: inference 1.006 ms, the median of 12; most time in conv (Conv), 100.0 %"
+    ]
 
 
 def test_without_a_whole_inference_it_says_so() -> None:

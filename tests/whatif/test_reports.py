@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.model import Rows
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.render import render_report
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.words import display_width
 from pytest_modelperf.whatif.records import (
@@ -361,6 +362,34 @@ def test_an_output_that_cannot_be_compared_says_why() -> None:
     )
     text = render_whatif(make_whatif(replace(case, levels=levels)), TOP, PLAIN)
     assert "note: INT8 dynamic: output logits: other shapes\n" in text
+
+
+def test_a_terminal_folds_the_layers_of_several_cases() -> None:
+    several = make_whatif(*(make_case(case=Case(size, 1)) for size in (1, 8)))
+    report = whatif_report(several, TOP)
+    brief = render_report(report, TextStyle(80), has_details=False)
+    assert "b8-c1: Pruned 0.9 is the fastest" in brief
+    assert brief.count("\nlevel ") == 4
+    assert "by layer" not in brief
+    assert TOP.for_details in brief
+    whole = render_report(report, TextStyle(80))
+    assert (whole.count("by layer type"), whole.count(TOP.for_details)) == (2, 0)
+    alone = render_report(whatif_report(make_whatif(), TOP), TextStyle(80), has_details=False)
+    assert "by layer type" in alone
+
+
+def test_the_summary_names_a_level_with_its_whole_answer() -> None:
+    """Rates make room for it, which follow from the times."""
+    case = make_case()
+    levels = tuple(
+        level if level.speedup is None else replace(level, speedup=make_speedup(1.83, 0.9))
+        for level in case.levels
+        if level.variant is None or level.title == "INT8 dynamic"
+    )
+    unsure = replace(case, levels=levels, case=Case(1, 1))
+    text = render_whatif(make_whatif(unsure, replace(unsure, case=Case(2, 1))), TOP, TextStyle(80))
+    summary = text.partition("model summary")[2].partition("\n\n")[0]
+    assert summary.count("INT8 dynamic, neither") == 2
 
 
 def test_each_of_several_cases_has_its_tables_under_its_name() -> None:

@@ -97,11 +97,13 @@ def _layer_type_times(
     if small:
         cells = _sum_cells(small, decimals)
         rows.append((count_of(len(small), "other type"), "", *cells, _share_of_all(small), ""))
-    table = Table(
-        "time by layer type, in ms",
-        (Column("layer type", is_name=True), Column("count", rank=2), *_TIME_COLUMNS),
-        tuple(rows),
-        ("total", "", *_sum_cells(timed, decimals), "", ""),
+    table = _without_blank_intervals(
+        Table(
+            "time by layer type, in ms",
+            (Column("layer type", is_name=True), Column("count", rank=2), *_TIME_COLUMNS),
+            tuple(rows),
+            ("total", "", *_sum_cells(timed, decimals), "", ""),
+        )
     )
     if any(_explained(timed)):
         return table
@@ -177,16 +179,18 @@ def layer_difference_table(case: CaseComparison, wording: Wording) -> Table:
     )
     more = len(shown) - len(rows)
     caption = f"{count_of(more, 'more layer')}: {wording.names['json']} has them"
-    return Table(
-        "layers that explain most, in ms",
-        (
-            Column("layer", is_name=True, least=16),
-            Column("type", is_name=True, rank=2),
-            *_TIME_COLUMNS,
-        ),
-        rows,
-        None,
-        caption if more else "",
+    return _without_blank_intervals(
+        Table(
+            "layers that explain most, in ms",
+            (
+                Column("layer", is_name=True, least=16),
+                Column("type", is_name=True, rank=2),
+                *_TIME_COLUMNS,
+            ),
+            rows,
+            None,
+            caption if more else "",
+        )
     )
 
 
@@ -222,6 +226,12 @@ def _time_cells(change: LayerTypeChange | LayerChange, decimals: int) -> tuple[s
         "" if change.time is None else format_signed_ms(change.time.ns, decimals),
         _interval(change.time, decimals),
     )
+
+
+def _without_blank_intervals(table: Table) -> Table:
+    """Leave out the intervals if there are none, as after too few rounds."""
+    at = [column.title for column in table.columns].index(INTERVAL)
+    return table if any(row[at] for row in table.rows) else without_column(table, INTERVAL)
 
 
 def format_layer_ms(side: LayerType | LayerRow | None, decimals: int) -> str:

@@ -74,8 +74,10 @@ def checkup_report(
         title=f"This machine, measured by {checkups[0].model}",
         headline=headline,
         tone=Tone.GOOD if headline == _FIT else Tone.UNSURE,
-        opening=tuple(
-            Line(text=describe_checkup(each), is_bold=True, on=On.TEXT) for each in checkups
+        opening=(
+            *(Line(text=describe_checkup(each), is_bold=True, on=On.TEXT) for each in checkups),
+            Line(text=describe_machine_line(machine), on=On.PAGE),
+            Line(text=engine, on=On.PAGE),
         ),
         findings=tuple(_findings(machine, checkups)),
         blocks=(
@@ -352,8 +354,8 @@ def _may_be_one(ratio: Ratio) -> bool:
 
 
 def _format_interval(ratio: Ratio) -> str:
-    """Return an interval such as `-1.2 % to +0.8 %`, or an empty text if there is none."""
-    return " to ".join(map(_format_ratio, ratio.interval or ()))
+    """Return an interval such as `-1.2 … +0.8 %`, or an empty text if there is none."""
+    return " … ".join(map(_format_ratio, ratio.interval or ())).replace(" % …", " …")
 
 
 def _format_ratio(ratio: float) -> str:

@@ -57,6 +57,7 @@ def type_entry(
         "ms": [None if kind is None else kind.ms for kind in kinds],
         "shares": [None if kind is None else kind.share for kind in kinds],
         "macs": [None if kind is None else kind.macs for kind in layers],
+        "flops": [None if kind is None else kind.flops for kind in layers],
         "params": [None if kind is None else kind.params for kind in layers],
         **change,
     }

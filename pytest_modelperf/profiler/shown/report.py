@@ -24,6 +24,7 @@ from pytest_modelperf.profiler.shown.drawn import CaseAdditions, case_drawn
 from pytest_modelperf.profiler.shown.facts import ModelRow, models_table, run_table
 from pytest_modelperf.profiler.shown.operator_kinds import kind_of
 from pytest_modelperf.profiler.shown.tables.cases import (
+    counts_table,
     generation_table,
     latency_table,
     layer_type_time_table,
@@ -162,13 +163,16 @@ def layer_sheet(profile: Profile, columns: Sequence[str]) -> Sheet:
 
 
 def _measured_blocks(cases: Sequence[CaseProfile]) -> Iterator[ReportBlock]:
-    """Yield how fast each case was, and how certain that is."""
+    """Yield how fast each case was, and how certain that is, or what several cases cost."""
     measured = [place for place, case in enumerate(cases) if case.measured is not None]
     has_several = len(cases) > 1
     if measured:
         choices = tuple(Choice(0, place) for place in measured)
         yield Rows(performance_table(cases), (), choices, on=On.MARKDOWN | On.PAGE)
         yield Rows(performance_table(cases, has_tail=has_several), on=On.TERMINAL)
+    elif len(graphs := _worth_showing(cases, _NO_ADDITIONS)) > 1:
+        counts = counts_table([cases[place] for place in graphs])
+        yield Rows(counts, (), tuple(Choice(0, place) for place in graphs))
     yield from (Failure(text, on=On.TEXT) for text in unmeasured_reasons(cases))
     if measured:
         yield Rows(latency_table(cases), may_turn=True, is_detail=has_several)

@@ -132,9 +132,13 @@ modelperf.charts = (() => {
     };
   }
 
+  // Plotly writes `50%`, and all else has a space.
+  const SHARES = Object.fromEntries([...Array(101).keys()].map((share) => [`${share}%`, `${share} %`]));
+
   function withAxis(defaults, axis = {}) {
     const title = typeof axis.title === "string" ? { text: axis.title } : axis.title;
-    return { ...defaults, ...axis, title: { ...defaults.title, ...title } };
+    const labels = axis.tickformat === ".0%" ? { labelalias: SHARES } : {};
+    return { ...defaults, ...axis, ...labels, title: { ...defaults.title, ...title } };
   }
 
   // A logarithmic axis. Plotly writes 2 for both 0.2 and 20; with few decades, each line gets its full

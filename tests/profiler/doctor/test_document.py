@@ -14,6 +14,7 @@ from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkup, Checkups
 from pytest_modelperf.profiler.doctor.report import checkup_report
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Noise
+from pytest_modelperf.profiler.shown.conditions import describe_machine_line
 from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import Code, Paragraph, Section
@@ -129,10 +130,10 @@ a model ran against itself: two sessions in turn, so that any difference is
   noise
 
 noise
-cores     ms  rounds   took  difference       95 % interval  within ±  between ±
-────────────────────────────────────────────────────────────────────────────────
-    1  1.500       2  1.0 s      +0.0 %  −10.0 % to +10.0 %     1.0 %      2.0 %
-    2  1.500       2  1.0 s      +0.0 %  −10.0 % to +10.0 %     1.0 %      2.0 %
+cores     ms  rounds   took  difference    95 % interval  within ±  between ±
+─────────────────────────────────────────────────────────────────────────────
+    1  1.500       2  1.0 s      +0.0 %  −10.0 … +10.0 %     1.0 %      2.0 %
+    2  1.500       2  1.0 s      +0.0 %  −10.0 … +10.0 %     1.0 %      2.0 %
 difference: the second session against the first, paired by turns
 ±: standard deviation within a session, and between the medians of sessions
 
@@ -171,6 +172,7 @@ def test_the_page_has_the_rounds_of_each_number_of_cores() -> None:
     others = "2 \N{MINUS SIGN}2.0 % ? ? ? ? 3 +0.0 % 0.0 % 0.0 % ? 3"
     assert page.index(f"{one} {others}") < page.index(f"{two} {others}")
     assert "this is a shared or virtual machine" in page
+    assert page.index(describe_machine_line(MACHINE)) < page.index("Overview")
     assert "round by round" not in render_report(report, TextStyle(None))
 
 

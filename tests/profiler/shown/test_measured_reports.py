@@ -127,7 +127,7 @@ batch size               1
 MACs               442.5 k
 elementwise ops    49.23 k  an exp counts 32, an add 1
 FLOPs              934.3 k  2 x MACs + elementwise
-backward MACs      442.7 k  of the gradients, for one training step
+backward MACs      442.7 k  100.0 % of the MACs, in one training step
 params                 618  2.414 KiB
 activations      128.2 KiB  peak 128.0 KiB
 layers                   5  100.0 % counted

@@ -22,6 +22,7 @@ from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.facts import ModelRow, models_table
 from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.tables.cases import counts_table
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,
     LAYER_COLUMNS,
@@ -86,7 +87,7 @@ batch size                        1
 MACs               at least 442.5 k
 elementwise ops    at least 49.23 k  an exp counts 32, an add 1
 FLOPs              at least 934.3 k  2 x MACs + elementwise
-backward MACs      at least 442.7 k  of the gradients, for one training step
+backward MACs      at least 442.7 k  100.0 % of the MACs, in one training step
 params                          618  2.414 KiB
 activations      at least 128.2 KiB  peak ?
 layers                            6  83.3 % counted
@@ -372,6 +373,21 @@ def test_cores_make_no_table_of_their_own() -> None:
     two = profile_model(model, ProfileRequest(cores=(1, 2)))
     assert len(two.cases) == 2
     assert render_profile(two, LayerView(), PLAIN) == render_profile(one, LayerView(), PLAIN)
+
+
+def test_several_graphs_have_a_table_of_what_each_costs(profile: Profile) -> None:
+    model = parse("g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }")
+    two = profile_model(model, ProfileRequest(batch_sizes=(1, 2)))
+    text = render_profile(two, LayerView(), PLAIN)
+    assert text[text.index("counts") : text.index("peak: ")] == snapshot("""\
+counts
+case   batch  MACs  FLOPs  params  activations  peak
+────────────────────────────────────────────────────
+b1-c1      1     0      3       0         12 B  12 B
+b2-c1      2     0      6       0         24 B  24 B
+""")
+    partial = counts_table(profile.cases)
+    assert [cell.startswith("at least") for cell in partial.rows[0][2:4]] == [True, True]
 
 
 def test_sums_that_leave_something_out_say_at_least(profile: Profile) -> None:

@@ -196,15 +196,15 @@ def test_a_page_fits_every_width_and_paper(open_page: OpenPage, kind: str) -> No
     page.evaluate("dispatchEvent(new Event('afterprint'))")
 
 
-def test_paper_has_the_whole_line_of_a_failure(open_page: OpenPage) -> None:
-    """A line that scrolls on the screen ends with what to do about it."""
+def test_a_phone_and_paper_have_the_whole_line_of_a_failure(open_page: OpenPage) -> None:
+    """A long line ends with what to do about it."""
     failed = replace(SLOWER, metrics=(), failure=f"{'no kernel ' * 30}: give its library")
-    page = open_page(without_charts(render_run_page(run(outcome(failed)))))
+    page = open_page(without_charts(render_run_page(run(outcome(failed)))), viewport=_viewport(390))
     cut = """() => {
       const failure = document.querySelector("pre.failure");
       return failure.scrollWidth > failure.clientWidth;
     }"""
-    assert page.evaluate(cut)
+    assert not page.evaluate(cut)
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert not page.evaluate(cut)

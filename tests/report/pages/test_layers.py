@@ -477,8 +477,14 @@ def test_a_profile_that_ran_nothing_shows_its_layers(open_data: OpenData) -> Non
     (flops,) = chart(page, "depth")
     assert flops["y"] == [layer["flops"][0] for layer in layers_of(data)]
     assert chart_of(page, "depth")["layout"]["yaxis"]["title"]["text"] == "FLOPs"
-    by_macs = in_order(types_of(data), largest("macs"), is_descending=True)
-    assert shown_types(page) == [row["type"] for row in by_macs]
+    by_flops = in_order(types_of(data), largest("flops"), is_descending=True)
+    assert shown_types(page) == [row["type"] for row in by_flops]
+    flops_of = [row["flops"][0] for row in by_flops]
+    whole = sum(filter(None, flops_of))
+    shares = page.locator("#types td.share").all_inner_texts()
+    assert shares == [
+        UNKNOWN if part is None else f"{100 * part / whole:.1f} %" for part in flops_of
+    ]
 
 
 def test_what_has_no_layers_is_left_out_and_said_once(open_data: OpenData) -> None:
@@ -708,6 +714,16 @@ def test_depth_can_be_a_share_logarithmic_and_lines(open_data: OpenData) -> None
     assert chart_of(page, "depth")["layout"]["yaxis"]["type"] == "log"
     depth.get_by_role("button", name="lines").click()
     assert [trace["type"] for trace in chart(page, "depth")] == ["scatter"] * 4
+
+
+def test_an_axis_of_shares_writes_percents_as_the_tables_do(open_data: OpenData) -> None:
+    page = open_data(mixed())
+    depth = page.locator("#depth")
+    depth.get_by_role("button", name="share", exact=True).click()
+    depth.locator(".ytick text", has_text="%").first.wait_for()
+    ticks = depth.locator(".ytick text").all_text_contents()
+    assert len(ticks) > 1
+    assert [tick for tick in ticks if not re.fullmatch(r"\d+ %", tick)] == []
 
 
 def hover_bar(page: Page, index: int) -> tuple[float, float]:

@@ -12,7 +12,8 @@ modelperf.pairs = (() => {
     "macs", "flops", "memory", "gmacs", "params", "sparsity", "patterns", "effective_macs",
     "inputs", "outputs", "weights", "fused", "runs_in", "why_no_time", "places",
   ];
-  const OF_TYPES = ["counts", "precisions", "precision_texts", "ms", "shares", "macs", "params"];
+  const OF_TYPES = ["counts", "precisions", "precision_texts", "ms", "shares", "macs", "flops",
+    "params"];
   const NAMES = ["weight", "kernel"];
 
   const difference = ([before, after]) =>

@@ -71,8 +71,8 @@ modelperf.results = (() => {
         ...group, type: key, is_layer: isLayer, kind,
         precisions: [Object.fromEntries([...precisions].map(([name, all]) => [name, all.length]))],
         precision_texts: [[...precisions].map(([name, all]) => `${name} ${all.length}`).join(", ")],
-        macs: [total(members.map(({ macs }) => macs[0]))],
-        params: [total(members.map(({ params }) => params[0]))],
+        ...Object.fromEntries(["macs", "flops", "params"].map((name) =>
+          [name, [total(members.map((layer) => layer[name][0]))]])),
       };
     });
   }

@@ -19,8 +19,10 @@
   const isStill = ({ explains, change_interval_ms: interval }) =>
     isKnown(explains) && Math.abs(explains) < 0.01 && !isSure(interval);
 
+  const shareOf = (part, whole) => (isKnown(part) && whole ? part / whole : null);
+
   // `cell` makes the cell of a side; if a column is of both, its cell spans their lines.
-  const columnsOf = (decimals) => [
+  const columnsOf = (decimals, flops) => [
     { id: "type", title: "layer type", isText: true, isOfBoth: true, read: ({ type }) => type,
       cell: (type) => typeCell(type, "rowgroup") },
     { id: "ms", title: "ms", needsTimes: true, read: ({ ms }) => largest(ms),
@@ -41,6 +43,11 @@
         el("td", { class: "text", text: type.precision_texts[side] ?? UNKNOWN }) },
     { id: "macs", title: "MACs", read: ({ macs }) => largest(macs),
       cell: ({ macs }, side) => numberCell(format.count(macs[side])) },
+    { id: "flops", title: "FLOPs", ofCounts: true, read: (type) => largest(type.flops),
+      cell: (type, side) => numberCell(format.count(type.flops[side])) },
+    { id: "flops_share", title: "share", ofCounts: true, note: "of the FLOPs of its side",
+      read: (type) => largest(type.flops),
+      cell: (type, side) => shareCell(shareOf(type.flops[side], flops[side]), side) },
     { id: "params", title: "params", read: ({ params }) => largest(params),
       cell: ({ params }, side) => numberCell(format.count(params[side])) },
   ];
@@ -76,15 +83,16 @@
         needsTimes: true, cell: (type) => el("td", { class: "tick-cell" }, boxes.get(type)) };
       const tag = { id: "side", title: "", isText: true, needsTwo: true,
         cell: (_, side) => el("td", { class: "text" }, sideTag(view, side)) };
-      const [name, ...others] = columnsOf(decimals);
-      const columns = [tick, name, tag, ...others].filter(({ needsTimes, needsTwo }) =>
-        (!needsTimes || hasTimes) && (!needsTwo || hasTwo(view)));
+      const [name, ...others] = columnsOf(decimals,
+        sides.map((side) => sum(known(types.map(({ flops }) => flops[side])))));
+      const columns = [tick, name, tag, ...others].filter(({ needsTimes, needsTwo, ofCounts }) =>
+        (hasTimes ? !ofCounts : !needsTimes) && (!needsTwo || hasTwo(view)));
       // A type has a line for each side, which sorting keeps together.
       const bodies = new Map(types.map((type) => [type, bodyOf(type, columns)]));
       const table = new SortableTable({
         class: "types-table cards", kept: "types", still: isStill,
         stillText: "types that hardly changed",
-        sort: { id: hasTimes ? "ms" : "macs", isDescending: true }, select: () => types,
+        sort: { id: hasTimes ? "ms" : "flops", isDescending: true }, select: () => types,
       });
       table.show = (rows) => table.table.replaceChildren(table.table.tHead, ...rows.map((type) =>
         bodies.get(type) ?? el("tbody", {}, table.lineFor(type))));

@@ -7,7 +7,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.counting.records import LayerType
+from pytest_modelperf.profiler.counting.records import LayerType, StaticProfile
 from pytest_modelperf.profiler.generation import (
     NamedFigures,
     WholeGeneration,
@@ -83,6 +83,29 @@ def performance_table(cases: Sequence[CaseProfile], *, has_tail: bool = False) -
         caption=caption,
     )
     return drop_blank_columns(table)
+
+
+def counts_table(cases: Sequence[CaseProfile]) -> Table:
+    """Return a row per case of what its graph costs, for cases that did not run."""
+
+    def of_graph(show: Callable[[StaticProfile], str]) -> Callable[[CaseProfile], str]:
+        return lambda case: "" if case.counted is None else show(case.counted)
+
+    def least(count: int, static: StaticProfile) -> str:
+        return format_count(count) if static.coverage >= 1 else f"at least {format_count(count)}"
+
+    return table_of(
+        "counts",
+        cases,
+        (CASE_COLUMN, lambda case: case.case.id),
+        (Column("batch"), lambda case: str(case.case.batch_size)),
+        (Column("MACs"), of_graph(lambda static: least(static.macs, static))),
+        (Column("FLOPs"), of_graph(lambda static: least(static.flops, static))),
+        (Column("params"), of_graph(lambda static: format_count(static.params))),
+        (Column("activations"), of_graph(lambda static: format_bytes(static.activation_bytes))),
+        (Column("peak"), of_graph(lambda static: format_bytes(static.peak_activation_bytes))),
+        caption="peak: of the activations that are alive at one time",
+    )
 
 
 def _tail(case: CaseProfile) -> Percentile:

@@ -56,7 +56,7 @@ def summary_table(case: CaseProfile) -> Table:
         (
             "backward MACs",
             least + format_count(static.backward_macs),
-            "of the gradients, for one training step",
+            f"{format_share(static.backward_macs, static.macs)} of the MACs, in one training step",
         ),
         ("params", format_count(static.params), format_bytes(static.weight_bytes)),
         (
