@@ -935,3 +935,15 @@ def test_on_a_phone_a_layer_has_its_name_and_its_time_in_sight(
         assert head is not None
         assert head["x"] >= 0
         assert head["x"] + head["width"] <= 390
+
+
+def test_the_table_of_types_is_whole_next_to_its_chart(open_data: OpenData) -> None:
+    page = open_data(mixed(), draws=False, viewport={"width": 1400, "height": 900})
+    table = page.locator("#types .layers-scroll")
+    assert table.evaluate("(box) => box.scrollWidth <= box.clientWidth")
+
+
+def test_on_a_phone_the_layers_by_precision_are_cards(open_data: OpenData) -> None:
+    page = open_data(mixed(), draws=False, viewport={"width": 390, "height": 800})
+    box = page.locator("#transitions .layers-scroll").first
+    assert box.evaluate("(box) => box.scrollWidth <= box.clientWidth")
