@@ -106,11 +106,12 @@
   function mark() {
     const current = links.find((link) => inView.has(partOf(link)));
     if (!current) return;
-    current.scrollIntoView({ block: "nearest", inline: "nearest" });
     for (const link of links) {
       if (link === current) link.setAttribute("aria-current", "location");
       else link.removeAttribute("aria-current");
     }
+    // A bold text is wider.
+    current.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   const watcher = new IntersectionObserver((seen) => {

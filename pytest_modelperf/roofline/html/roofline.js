@@ -64,7 +64,7 @@
     const mostMs = largest(rows.map((row) => row.gain_ms));
     const columns = columnsOf(decimals, mostMs).filter(({ read }) => rows.some((row) => isKnown(read(row))));
     const sort = { id: hasRun ? "gain" : "least", isDescending: true };
-    const name = "roofline-table sticky-head";
+    const name = "roofline-table sticky-head cards";
     const table = new SortableTable({ class: name, sort, select: () => rows, kept: "roofs" });
     table.setColumns(columns);
     const box = sortableBox("layers below their roofs", table);

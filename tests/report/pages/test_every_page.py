@@ -140,6 +140,12 @@ OUT_OF_SIGHT = """
   })
   .map((e) => e.textContent)
 """
+# The tables of figures that are wider than the page.
+SCROLLED_TABLES = """
+() => [...document.querySelectorAll("#overview .scroll")]
+  .filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1)
+  .map((e) => e.textContent.trim().slice(0, 80))
+"""
 SIZES = """
 () => {
   const found = new Map();
@@ -187,6 +193,7 @@ def test_a_page_fits_every_width_and_paper(open_page: OpenPage, kind: str) -> No
             page.evaluate(OPEN_MENUS)
             found += [f"{width}, menus: {each}" for each in page.evaluate(TOO_WIDE)]
             page.evaluate(CLOSE_MENUS)
+    found += [f"scrolls on a phone: {table}" for table in page.evaluate(SCROLLED_TABLES)]
     page.set_viewport_size(_viewport(700))
     found += [f"out of sight: {word}" for word in page.evaluate(OUT_OF_SIGHT)]
     assert found == []

@@ -85,6 +85,26 @@ def test_the_list_of_parts_has_those_that_are_there(open_data: OpenData) -> None
     assert known(heading)["y"] >= known(bar)["height"]
 
 
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_list_of_parts_shows_the_one_that_is_read(open_data: OpenData, width: int) -> None:
+    """All of its name, which is bold and so wider than the others."""
+    data = sample_data.comparison()
+    page = open_data(data, draws=False, viewport={"width": width, "height": 600})
+    for part in ("graph", "kernels", "types"):
+        page.locator(f"#{part}").evaluate("(part) => part.scrollIntoView()")
+        link = page.locator(f"#parts a[href='#{part}'][aria-current]")
+        link.wait_for()
+        page.wait_for_function(
+            """(link) => {
+              const [inner, outer] = [link, link.closest("#parts").firstElementChild]
+                .map((element) => element.getBoundingClientRect());
+              return inner.left >= outer.left - 1 && inner.right <= outer.right + 1
+                && inner.top >= 0 && inner.bottom <= innerHeight;
+            }""",
+            arg=link.element_handle(),
+        )
+
+
 def test_a_part_that_is_missed_is_said_to_be_absent(open_data: OpenData) -> None:
     data = sample_data.run()
     case = data["models"][0]["cases"][0]

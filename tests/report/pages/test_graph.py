@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -139,6 +140,77 @@ def test_a_phone_has_one_column(open_data: OpenData) -> None:
     assert len(columns(page)) == 1
 
 
+def test_the_first_view_on_a_phone_has_a_box_however_many_lines_pass_it(
+    open_data: OpenData,
+) -> None:
+    data = large(100)
+    boxes = tuple(
+        Box(
+            op_type="Add",
+            name=f"op{at}",
+            inputs=tuple({max(0, at - 1), max(0, at - 30)} if at else ()),
+            values=(1.0,),
+            row=None,
+        )
+        for at in range(100)
+    )
+    data["models"][0]["cases"][0]["graph"] = picture_entry(Picture(boxes))
+    page = open_data(data, draws=False, viewport={"width": 390, "height": 900})
+    window = known(page.locator(WINDOW).bounding_box())
+    box = known(page.locator(BOXES).first.bounding_box())
+    assert window["x"] <= box["x"]
+    assert box["x"] + box["width"] <= window["x"] + window["width"]
+
+
+def modules(names: Sequence[str | None]) -> Data:
+    """A profile with a chain of kernels of these names, of which None is a change of layout."""
+    data = sample_data.profile()
+    case = data["models"][0]["cases"][0]
+    named = [name for name in names if name is not None]
+    for layer, name in zip(case["layers"], named, strict=False):
+        layer["names"] = [name]
+    rows = iter(range(len(named)))
+    boxes = tuple(
+        Box(
+            op_type="ReorderInput" if name is None else "Conv",
+            name=name or "",
+            inputs=(at - 1,) if at else (),
+            values=(1.0,),
+            row=None if name is None else next(rows),
+        )
+        for at, name in enumerate(names)
+    )
+    case["graph"] = picture_entry(Picture(boxes))
+    return data
+
+
+def test_a_module_has_a_frame_that_holds_its_changes_of_layout(open_data: OpenData) -> None:
+    names = (
+        "/net/model.0/conv",
+        None,
+        "/net/model.0/act",
+        "/net/model.22/cv1",
+        "/net/model.22/cv2",
+    )
+    page = open_data(modules(names), draws=False)
+    frames = page.locator("#graph .graph-frame-text.module").all_text_contents()
+    assert frames == ["model.0", "model.22"]
+
+
+def test_a_module_that_others_interrupt_has_a_frame_for_each_stretch(open_data: OpenData) -> None:
+    names = ("/n/a/0", "/n/a/1", "/n/b/0", "/n/a/2", "/n/a/3")
+    page = open_data(modules(names), draws=False)
+    assert page.locator("#graph .graph-frame-text.module").all_text_contents() == ["a", "a"]
+
+
+def test_a_box_leaves_out_what_all_names_begin_with(open_data: OpenData) -> None:
+    start = "/backbone/" + "a_stage_with_a_long_name/" * 4
+    page = open_data(modules([f"{start}model.0/conv", f"{start}model.1/conv"]), draws=False)
+    texts = page.locator(f"{BOXES} .name").all_text_contents()
+    assert texts == ["model.0/conv", "model.1/conv"]
+    assert start in (page.locator(f"{BOXES} title").first.text_content() or "")
+
+
 def test_a_line_to_the_next_column_passes_no_box(open_data: OpenData) -> None:
     page = open_data(large(300), draws=False)
     page.get_by_role("button", name="show all").click()
@@ -228,6 +300,14 @@ def test_side_by_side_each_side_has_its_own_kernels(pair: Page) -> None:
     assert pair.locator(BOXES).count() == 2 * len(graph["state"]) - 2
     assert pair.locator(f"{BOXES}.state-gone").count() == 1
     assert pair.locator("#graph .graph-head").all_text_contents()[:2] == ["A", "B"]
+
+
+def test_side_by_side_both_sides_are_in_the_first_view(pair: Page) -> None:
+    pair.get_by_role("button", name="side by side").click()
+    window = known(pair.locator(WINDOW).bounding_box())
+    for name in ("A", "B"):
+        head = known(pair.locator("#graph .graph-head").filter(has_text=name).first.bounding_box())
+        assert window["x"] <= head["x"] <= window["x"] + window["width"]
 
 
 def test_a_picture_that_is_not_known_says_why(open_data: OpenData) -> None:

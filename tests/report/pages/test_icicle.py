@@ -121,6 +121,30 @@ def test_a_card_has_what_is_known_of_the_layer_at_the_pointer_and_at_the_focus(
     assert not card.is_visible()
 
 
+@pytest.fixture
+def modules(open_data: OpenData) -> Page:
+    """A page of two convolutions in modules of a network."""
+    data = sample_data.profile()
+    conv = next(layer for layer in layers_of(data) if layer["type"] == "Conv")
+    names = ("/net/model.0/cv1/Conv", "/net/model.22/cv2/Conv")
+    layers_of(data)[:] = [
+        {**conv, "depth": at, "names": [name], "kernels": [name]} for at, name in enumerate(names)
+    ]
+    return open_data(data, draws=False)
+
+
+def test_a_layer_is_named_by_what_its_name_has_alone(modules: Page) -> None:
+    """Without the start of all names and the end of those of its type."""
+    assert list(parts_of(modules, 2)) == ["0/cv1", "22/cv2"]
+
+
+def test_the_search_finds_a_layer_by_its_whole_name(modules: Page) -> None:
+    modules.get_by_role("searchbox", name="find parts").fill("/net/model.22/cv2")
+    pale = modules.locator(".icicle .pale").all_text_contents()
+    assert "0/cv1" in pale
+    assert "22/cv2" not in pale
+
+
 def test_a_button_leads_back_to_the_whole_model(open_data: OpenData) -> None:
     page = open_data(sample_data.profile(), draws=False)
     back = page.get_by_role("button", name="whole model")

@@ -926,3 +926,40 @@ def test_on_a_phone_the_name_of_a_layer_leaves_room_for_its_figures(open_data: O
     assert name is not None
     assert name["x"] == pytest.approx(box["x"], abs=2)
     assert name["width"] < box["width"] / 2
+
+
+def test_on_a_phone_the_row_of_the_details_stays_above_them(open_data: OpenData) -> None:
+    page = open_data(mixed(), draws=False, viewport={"width": 390, "height": 800})
+    page.locator("#kernels").evaluate("(part) => part.scrollIntoView()")
+    rows = page.locator("#kernels tbody tr[id]")
+    rows.nth(4).click()
+    details = page.locator("#kernels .layer-details").bounding_box()
+    row = page.locator("#kernels tr.current").bounding_box()
+    assert details is not None
+    assert row is not None
+    assert row["y"] + row["height"] <= details["y"]
+
+
+@pytest.mark.parametrize("column", ["ms-0", "delta"])
+def test_on_a_phone_a_layer_has_its_name_and_its_time_in_sight(
+    open_data: OpenData, column: str
+) -> None:
+    data = mixed() if column == "delta" else sample_data.profile()
+    page = open_data(data, draws=False, viewport={"width": 390, "height": 800})
+    for each in ("name", column):
+        head = page.locator(f"#kernels [data-column='{each}']").bounding_box()
+        assert head is not None
+        assert head["x"] >= 0
+        assert head["x"] + head["width"] <= 390
+
+
+def test_the_table_of_types_is_whole_next_to_its_chart(open_data: OpenData) -> None:
+    page = open_data(mixed(), draws=False, viewport={"width": 1400, "height": 900})
+    table = page.locator("#types .layers-scroll")
+    assert table.evaluate("(box) => box.scrollWidth <= box.clientWidth")
+
+
+def test_on_a_phone_the_layers_by_precision_are_cards(open_data: OpenData) -> None:
+    page = open_data(mixed(), draws=False, viewport={"width": 390, "height": 800})
+    box = page.locator("#transitions .layers-scroll").first
+    assert box.evaluate("(box) => box.scrollWidth <= box.clientWidth")

@@ -479,3 +479,14 @@ def test_it_is_drawn_in_both_themes_and_is_no_wider_than_a_phone(open_page: Open
     assert page.locator("img, main b").count() == 0
     page.set_viewport_size({"width": 360, "height": 740})
     page.wait_for_function("document.documentElement.scrollWidth === 360")
+
+
+def test_on_a_phone_the_first_figures_of_types_and_layers_are_in_sight(
+    open_whatif: OpenWhatIf,
+) -> None:
+    page = open_whatif(
+        make_whatif(make_case(make_layers())), viewport={"width": 390, "height": 844}
+    )
+    for cell in (".whatif-types tbody td.number", ".whatif-layers tbody tr[data-depth] td.change"):
+        box = known(page.locator(cell).first.bounding_box())
+        assert box["x"] + box["width"] <= 390

@@ -9,7 +9,7 @@
   } = modelperf.figures;
   const { alikeLength, namesOf, searchedText } = modelperf.layers;
   const { kernelDetails } = modelperf.kernels;
-  const { Places, STATES } = modelperf.graphPlaces;
+  const { BOX, Places, STATES } = modelperf.graphPlaces;
   const { GraphView } = modelperf.graphView;
 
   const HINT = "graph-hint";
@@ -26,7 +26,10 @@
     const texts = boxes.map(searchedOf);
     const names = boxes.map(nameOf);
     const alike = alikeLength(names.filter(Boolean));
-    const modules = names.map((name) => moduleOf(name.slice(alike)));
+    const modules = [];
+    // What has no name, such as a change of layout, is of the module before it.
+    names.forEach((name, box) => modules.push(
+      name ? moduleOf(name.slice(alike)) : modules[graph.inputs[box][0]] ?? null));
     const picture = new GraphView("graph of the kernels", lookOf, press, HINT);
     const details = kernelDetails(view, decimals, "details of the box",
       { close, show: openNamed });
@@ -134,7 +137,8 @@
       return {
         title: graph.types[graph.type[box]],
         figure: isMerged ? change : time,
-        name: names[box],
+        name: names[box].slice(alike),
+        whole: names[box],
         heat: isStill ? 0 : heatOf(value ?? 0),
         tone: isPair && value < 0 ? "better" : "worse",
         share: shareOf(own),
@@ -227,12 +231,12 @@
 
     function say() {
       if (!current) return;
-      const { title, figure, name } = lookOf(current);
+      const { title, figure, whole } = lookOf(current);
       const lines = (count, what) => `${count} ${count === 1 ? what : `${what}s`}`;
       const state = current.boxes ? "" : STATES[graph.state[current.box]];
       said.textContent = [
         title,
-        current.boxes ? "" : name,
+        whole,
         figure,
         state === "same" ? "" : state,
         `${lines(current.feeders.length, "line")} in, ${lines(current.readers.length, "line")} out`,
@@ -292,7 +296,13 @@
 
     function begin() {
       show();
-      picture.fit(worstItem());
+      const item = worstItem() ?? places.items[0];
+      // Both sides are in view if there is room.
+      const [other = item] = places.items
+        .filter(({ side, column }) => side !== item.side && column === item.column)
+        .sort((one, two) => Math.abs(one.y - item.y) - Math.abs(two.y - item.y));
+      const isNear = Math.abs(item.x - other.x) < picture.room.width - BOX.width;
+      picture.fit({ ...item, x: isNear ? (item.x + other.x) / 2 : item.x });
     }
 
     function draw() {

@@ -4,6 +4,8 @@ modelperf.graphPlaces = (() => {
 
   const BOX = { width: 200, height: 46 };
   const LANE = 228;
+  // The width of a lane that only lines pass.
+  const PASS = 30;
   const ROW = 78;
   // The room between two columns, in which lines lead up to the next one.
   const GUTTER = 64;
@@ -60,7 +62,7 @@ modelperf.graphPlaces = (() => {
       const used = new Set(this.items.map(({ x }) => x)).size;
       this.#placeColumns(this.#starts(count, used, room), lanes, isApart ? HEAD : 0);
       for (const shown of this.#shown) {
-        this.#frame("module", modules, shown.map((item) => (item?.boxes ? null : item)), 14);
+        this.#frame("module", modules, shown, 10);
         this.#frame("part", graph.part, shown, 9);
       }
       this.height = most(this.items.map(({ y }) => y)) + BOX.height;
@@ -105,10 +107,16 @@ modelperf.graphPlaces = (() => {
       }
       columns.forEach((column, at) => {
         column.left = at && this.width + GUTTER;
-        const places = [...column.used].sort((one, other) => one - other);
-        column.x = new Map(places.map((lane, place) =>
-          [lane, column.left + (place + (lane >= lanes ? 0.5 : 0)) * LANE]));
-        this.width = most([...column.x.values()]) + BOX.width;
+        const boxes = new Set(column.items.map(({ x }) => x));
+        const used = [...column.used].sort((one, other) => one - other);
+        column.x = new Map();
+        let end = column.left;
+        for (const lane of used) {
+          if (lane === used.find((each) => each >= lanes)) end += LANE / 2;
+          column.x.set(lane, boxes.has(lane) ? end : end + (PASS - LANE) / 2);
+          end += boxes.has(lane) ? LANE : PASS;
+        }
+        this.width = end - LANE + BOX.width;
         for (const item of column.items) {
           item.line -= starts[at];
           Object.assign(item, { x: column.x.get(item.x), y: top + item.line * ROW });
@@ -116,8 +124,8 @@ modelperf.graphPlaces = (() => {
         }
         const isOf = (side) => (item) => item.side === side;
         for (const side of [0, 1].filter((each) => column.items.some(isOf(each)))) {
-          const x = Math.min(...column.items.filter(isOf(side)).map((item) => item.x));
-          this.heads.push({ side, x, y: top });
+          const own = column.items.filter(isOf(side)).sort((one, other) => one.y - other.y);
+          this.heads.push({ side, x: own[0].x, y: top });
         }
       });
       for (const edge of this.edges) {
@@ -177,30 +185,33 @@ modelperf.graphPlaces = (() => {
       });
     }
 
-    // A frame around the boxes of each group in each column. A module has no frame
-    // if boxes of others are within it.
+    // A frame around the boxes of each group in each column. A module has one around each stretch
+    // of its lines without an item of others.
     #frame(kind, groups, shown, margin) {
-      const found = new Map();
-      groups.forEach((group, box) => {
-        const item = shown[box];
-        if (group === null || !item) return;
-        const { x, y, column } = item;
-        const key = `${column} ${group}`;
-        const { left, top, right, bottom } = found.get(key) ?? { left: x, top: y, right: x, bottom: y };
-        found.set(key, {
-          group, left: Math.min(left, x), top: Math.min(top, y),
-          right: Math.max(right, x), bottom: Math.max(bottom, y),
-        });
+      const own = new Map();
+      shown.forEach((item, box) => {
+        if (item) own.set(item, own.has(item) && own.get(item) !== groups[box] ? null : groups[box]);
       });
-      for (const { group, left, top, right, bottom } of found.values()) {
-        const isOther = ({ x, y, box }) => x >= left && x <= right && y >= top && y <= bottom &&
-          groups[box] !== group;
-        if (kind === "module" && (top === bottom || this.items.some(isOther))) continue;
-        const [width, height] = [right - left + BOX.width, bottom - top + BOX.height];
-        this.frames.push({
-          [kind]: group, x: left - margin, y: top - margin,
-          width: width + 2 * margin, height: height + 2 * margin,
-        });
+      const items = [...own.keys()].sort((one, other) => one.column - other.column || one.y - other.y);
+      for (const group of new Set([...own.values()].filter((each) => each !== null))) {
+        const isOther = (item, { x, y, right, bottom }) => own.get(item) !== group &&
+          item.x >= x && item.x <= right && item.y >= y && item.y <= bottom;
+        const areas = [];
+        for (const { x, y, column } of items.filter((item) => own.get(item) === group)) {
+          const last = areas.at(-1) ?? {};
+          const grown = { ...last, x: Math.min(last.x, x), right: Math.max(last.right, x), bottom: y };
+          const isWithin = last.column === column &&
+            (kind === "part" || !items.some((item) => isOther(item, grown)));
+          if (isWithin) areas.pop();
+          areas.push(isWithin ? grown : { column, x, y, right: x, bottom: y });
+        }
+        for (const { x, y, right, bottom } of areas) {
+          if (kind === "module" && y === bottom) continue;
+          this.frames.push({
+            [kind]: group, x: x - margin, y: y - margin,
+            width: right - x + BOX.width + 2 * margin, height: bottom - y + BOX.height + 2 * margin,
+          });
+        }
       }
     }
   }

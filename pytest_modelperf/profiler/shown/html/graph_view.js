@@ -10,9 +10,9 @@ modelperf.graphView = (() => {
   const READABLE = 0.4;
   // At this scale the smallest text has 11 pixels.
   const LEGIBLE = 0.96;
-  const MARGIN = 24;
+  const MARGIN = 28;
   // How many characters fit into a line of a box: its title with the figure, and its name.
-  const TEXT = { title: 23, name: 29 };
+  const TEXT = { title: 23, name: 27 };
   // A mouse that moves less than this has clicked.
   const CLICK = 5;
 
@@ -70,12 +70,11 @@ modelperf.graphView = (() => {
       this.#render();
     }
 
-    // The whole width in view, as long as texts are easy to read; the top or a given item in the middle.
-    fit(item = null) {
+    // The whole width in view, as long as texts are easy to read; a given item in the middle.
+    fit(item) {
       const { width } = this.room;
       this.#setScale(Math.max(LEGIBLE, Math.min(1, (width * LEGIBLE) / this.#places.width)));
-      this.element.scrollTo(0, 0);
-      if (item) this.centre(item, "instant");
+      this.centre(item, "instant");
       this.#render();
     }
 
@@ -219,7 +218,7 @@ modelperf.graphView = (() => {
     }
 
     #box(item, far) {
-      const { title, figure, name, heat, tone, share, classes } = this.#describe(item);
+      const { title, figure, name, whole, heat, tone, share, classes } = this.#describe(item);
       const isFound = item.boxes
         ? item.boxes.some((box) => this.#found.has(box)) : this.#found.has(item.box);
       const names = ["graph-box", tone, ...classes];
@@ -241,7 +240,7 @@ modelperf.graphView = (() => {
         svg("text", { class: "title", x: 9, y: 18 }, cut(title, TEXT.title - figure.length)),
         svg("text", { class: "figure", x: width - 9, y: 18 }, figure),
         svg("text", { class: "name", x: 9, y: 35 }, end(name, TEXT.name)),
-        svg("title", {}, [title, name, figure].filter(Boolean).join("\n")),
+        svg("title", {}, [title, whole, figure].filter(Boolean).join("\n")),
       );
       return group;
     }
@@ -252,8 +251,10 @@ modelperf.graphView = (() => {
       const shape = { class: `graph-frame ${tone}`, x, y, width, height, rx: 8 };
       const rect = svg("rect", shape, svg("title", {}, title));
       if (far) return [rect];
-      const label = { class: `graph-frame-text ${tone}`, x: x + 4, y: y - 5 };
-      return [rect, svg("text", label, text)];
+      const isModule = tone === "module";
+      const label =
+        { class: `graph-frame-text ${tone}`, x: isModule ? x + width - 4 : x + 4, y: y - 4 };
+      return [rect, svg("text", label, isModule ? end(text, Math.floor(width / 8)) : text)];
     }
 
     // -- pointers: the browser scrolls for a finger

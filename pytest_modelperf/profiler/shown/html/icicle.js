@@ -7,7 +7,7 @@
   const { chartPart, sideIndexes, sideLabel } = modelperf.charts;
   const { bytesText, decimalsFor, groupBy, isKnown, shareText, timeText } = modelperf.figures;
   const { icicle, made, sumOf } = modelperf.icicle;
-  const { alikeLength, legend } = modelperf.layers;
+  const { alikeLength, legend, searchedText } = modelperf.layers;
 
   const SIZES = [
     { id: "ms", title: "time" },
@@ -15,30 +15,35 @@
     { id: "flops", title: "FLOPs", text: format.count },
     { id: "memory", title: "memory", text: bytesText },
   ];
+  // The last part of a name, with its separator.
+  const LAST = /[/.:][^/.:]*$/;
   const MEMORY_NOTE = "Memory is that of the weights and outputs of each layer.";
 
   // The parts of a case for one side. A part needs a value.
   function treeOf(view, layers, side, size) {
-    const alike = alikeLength(layers.filter(({ is_layer: isLayer }) => isLayer)
-      .map(({ names }) => names[side]).filter(Boolean));
+    const namesOf = (those) => those.filter(({ is_layer: isLayer }) => isLayer)
+      .map(({ names }) => names[side]).filter(Boolean);
+    const alike = alikeLength(namesOf(layers), LAST);
     const costly = layers.filter((layer) => layer[size.id]?.[side] > 0);
     const types = groupBy(costly, ({ type }) => type);
     const parts = [...types].map(([type, members]) => {
       const { kind } = members[0];
+      const names = namesOf(members).map((name) => [...name].reverse().join(""));
+      const end = names.length > 1 ? alikeLength(names, LAST) : 0;
       const leaves = members.map((layer) =>
-        layerPart(layer, side, size, kind, layer.is_layer ? alike : 0));
+        layerPart(layer, side, size, kind, layer.is_layer ? [alike, end] : [0, 0]));
       return made(type, sumOf(leaves), kind, leaves);
     });
     return made(view.model.name, sumOf(parts), { id: "whole" }, parts);
   }
 
-  // The common start of the names is left out.
-  function layerPart(layer, side, size, kind, alike) {
+  // The common start of the names is left out, and the common end of those of its type.
+  function layerPart(layer, side, size, kind, [alike, end]) {
     const value = layer[size.id][side];
     const kernel = kernelOf(layer, side);
     const leaves = kernel ? [made(kernel, value, kind, [], layer)] : [];
     const name = layer.names[side]?.slice(alike) ?? layer.type;
-    return made(name, value, kind, leaves, layer);
+    return made(name.slice(0, name.length - end) || name, value, kind, leaves, layer);
   }
 
   function kernelOf(layer, side) {
@@ -60,6 +65,7 @@
       label: "Types, layers and kernels by cost.",
       wholeName: "whole model",
       describe: (part) => `${part.title}: ${costOf(part)}`,
+      textOf: ({ title, item }) => (item ? searchedText(item) : title.toLowerCase()),
       factsOf: (part) => [
         ...(part.item ? factsOf(part.item, side) : [["name", part.title]]), [size.title, costOf(part)],
       ].filter(([, text]) => text),

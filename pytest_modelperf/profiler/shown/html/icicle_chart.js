@@ -35,9 +35,10 @@ modelperf.icicle = (() => {
 
   // `label` describes the parts, `wholeName` names the part of all, and `describe` describes one.
   // `isOpened` may open a part elsewhere; it returns whether it did. `paint` may change a button.
-  // `factsOf` has pairs of a word and a text for the card of a part.
+  // `factsOf` has pairs of a word and a text for the card of a part, `textOf` what a search looks into.
   function icicle(whole, {
     label, wholeName, describe, isOpened = () => false, paint = () => {}, factsOf = () => [],
+    textOf = ({ title }) => title.toLowerCase(),
   }) {
     const said = el("p", { class: "said icicle-said", "aria-live": "polite" });
     // What is known of the part at the pointer or the focus.
@@ -59,7 +60,7 @@ modelperf.icicle = (() => {
     function find(text) {
       sought = text;
       const has = (part) =>
-        part.title.toLowerCase().includes(text) || part.parts.concat(part.shown ?? []).some(has);
+        textOf(part).includes(text) || part.parts.concat(part.shown ?? []).some(has);
       for (const { part, button } of levels.flat()) {
         button.classList.toggle("pale", text !== "" && !has(part));
       }

@@ -402,7 +402,9 @@ modelperf.kernels = (() => {
     onKeys(table, keys());
     rows.body.addEventListener("click", ({ target }) => {
       const index = target.closest("tr[data-index]")?.dataset.index;
-      if (index !== undefined) openRow(rows.shown[Number(index)]);
+      if (index === undefined) return;
+      openRow(rows.shown[Number(index)]);
+      rows.body.querySelector(".current").scrollIntoView({ block: "nearest" });
     });
     showColumns();
     return { parts: [element], begin: openChosen, draw: () => rows.draw(), open, showTransition };

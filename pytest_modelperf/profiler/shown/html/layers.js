@@ -39,14 +39,15 @@ modelperf.layers = (() => {
     return names.length ? names : [layer.type];
   }
 
-  // The length of the common start of all names, up to a separator of their parts.
-  function alikeLength(names) {
+  // The length of the common start of all names, up to a separator of their parts; `last` is that and
+  // what follows it.
+  function alikeLength(names, last = null) {
     const [first = ""] = names;
     const differs = (at) => names.some((name) => name[at] !== first[at]);
     let end = names.length > 1 ? 0 : first.length;
     while (end < first.length && !differs(end)) end += 1;
     const alike = first.slice(0, end);
-    return alike.search(first.includes("/") ? /\/[^/]*$/ : /[.:][^.:]*$/) + 1;
+    return alike.search(last ?? (first.includes("/") ? /\/[^/]*$/ : /[.:][^.:]*$/)) + 1;
   }
 
   const texts = new WeakMap();
