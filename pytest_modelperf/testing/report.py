@@ -161,7 +161,8 @@ def outcome_report(outcome: CaseOutcome) -> Report:
     case, shown = outcome.comparison, without_shown_reason(outcome)
     failing = failing_metrics(case)
     headline = describe_outcome(outcome)
-    if len(failing) == 1:
+    # A change from 0 has no percentage, so the headline already has both values.
+    if len(failing) == 1 and failing[0].ratio is not None:
         headline = "; ".join(filter(None, (headline, describe_sides(failing[0]))))
     wording = recording_with(outcome.accept)
     return Report(

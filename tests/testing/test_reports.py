@@ -179,6 +179,12 @@ note: the worker was not pinned to its processors
 """)
 
 
+def test_a_growth_from_zero_has_its_values_once() -> None:
+    made = Metric("sessions_made", 0, 1, Verdict.REGRESSED, allowed=0.0)
+    shown = brief(replace(SLOWER, metrics=(made,), reasons=(), layer_types=()))
+    assert shown.splitlines()[0] == "regressed: sessions made 0 before, 1 now"
+
+
 def test_a_brief_failure_counts_the_figures_that_it_leaves_out() -> None:
     shown = brief(EVERYWHERE)
     assert "peak memory" not in shown
