@@ -157,7 +157,7 @@
     const select = () =>
       types.filter(({ ms }) => choice.shown.some((index) => isKnown(ms[index])));
     const table = new SortableTable({
-      class: "types-table whatif-types", kept: "types", sort: { id: "ms-0", isDescending: true },
+      class: "types-table whatif-types cards", kept: "types", sort: { id: "ms-0", isDescending: true },
       select,
     });
     const whole = {

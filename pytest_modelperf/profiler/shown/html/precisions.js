@@ -11,7 +11,7 @@
 
   function distributionTable(view, rows, decimals) {
     const table = new SortableTable({
-      class: "distribution", kept: "precisions", sort: { id: null }, select: () => rows,
+      class: "distribution cards", kept: "precisions", sort: { id: null }, select: () => rows,
     });
     table.setColumns([
       { id: "place", title: "precision", isText: true, read: ({ place }) => place,
