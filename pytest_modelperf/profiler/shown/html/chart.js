@@ -188,7 +188,7 @@
   }
 
   const amounts = ({ batch, cores, streams }) =>
-    `batch ${batch}, cores ${cores ?? UNKNOWN}, streams ${streams}`;
+    `batch ${batch ?? UNKNOWN}, cores ${cores ?? UNKNOWN}, streams ${streams}`;
 
   function describePoint(point, facts) {
     return tooltip([
@@ -293,10 +293,9 @@
       return [el("p", { class: "muted", text })];
     }
     const isPaired = model.points.length > 1 && a.id === b.id && a.id in model.changes;
-    const change = isPaired ? model.changes[a.id] : {
-      latency: [b.ms / a.ms, null, null],
-      p95: a.p95_ms && b.p95_ms ? [b.p95_ms / a.p95_ms, null, null] : null,
-      throughput: [b.per_second / a.per_second, null, null] };
+    const over = (key) => (a[key] && b[key] ? [b[key] / a[key], null, null] : null);
+    const change = isPaired ? model.changes[a.id]
+      : { latency: over("ms"), p95: over("p95_ms"), throughput: over("per_second") };
     const titles = [`A ${a.id}`, `B ${b.id}`];
     const row = (name, read, ratio, better) =>
       pairRow(name, titles, [read(a), read(b)], ratio, better);

@@ -29,7 +29,7 @@
         layerPart(layer, side, size, kind, layer.is_layer ? alike : 0));
       return made(type, sumOf(leaves), kind, leaves);
     });
-    return made(view.model.name, sumOf(parts), { id: "whole" }, parts);
+    return made(view.sides[side].name, sumOf(parts), { id: "whole" }, parts);
   }
 
   // The common start of the names is left out.
