@@ -95,6 +95,10 @@ modelperf.pairs = (() => {
     return { rows, transitions };
   }
 
+  // The lines of a side alone.
+  const inputsOf = ({ inputs, only }, side) => inputs.map((feeders, box) =>
+    feeders.filter((feeder) => !only?.[1 - side]?.[box]?.includes(feeder)));
+
   // The graph of a side alone, without the kernels that it does not have.
   function graphOfSide(graph, side, layerAt) {
     const [own, other = []] = [graph.values[side], graph.values[1 - side]];
@@ -106,7 +110,7 @@ modelperf.pairs = (() => {
     return {
       ...graph, ...Object.fromEntries(of), values: [values], figure: values, is_alone: true,
       most: Math.max(0, ...known(values)), total: sum(values), layer: pick(graph.layer).map(layerAt),
-      inputs: pick(graph.inputs).map((all) => known(all.map((at) => placeOf.get(at)))),
+      inputs: pick(inputsOf(graph, side)).map((all) => known(all.map((at) => placeOf.get(at)))),
       only: undefined, state: values.map(() => 0), part: values.map(() => null), parts: [],
     };
   }
@@ -120,8 +124,11 @@ modelperf.pairs = (() => {
     }
     const values = [a.values[sideA], b.values[sideB]];
     const figure = values[0].map((value, at) => difference([value, values[1][at]]));
+    // Only the time before of this model is what the states of B compare with.
+    const isBefore = a.values.length === b.values.length && sideA !== sideB;
+    const own = { only: undefined, state: figure.map(() => 0), inputs: inputsOf(b, sideB) };
     return {
-      ...b, values, figure, most: Math.max(0, ...known(figure).map(Math.abs)),
+      ...b, ...(isBefore ? {} : own), values, figure, most: Math.max(0, ...known(figure).map(Math.abs)),
       total: Math.max(...values.map(sum)), layer: b.layer.map(layerAt),
       is_still: figure.map(() => 0), part: b.part.map(() => null), parts: [],
     };
