@@ -106,7 +106,8 @@ def comparison_report(
             for view in views_with_findings(views)
         ),
         blocks=(
-            tables.cases_rows(views, on=On.PAGE if is_one else On.ALL),
+            tables.cases_rows(views, on=On.PAGE),
+            *([] if is_one else [tables.cases_rows(views, on=On.TEXT)]),
             *_sections(comparison, views, wording),
         ),
         closing=tuple(

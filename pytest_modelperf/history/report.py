@@ -18,6 +18,7 @@ from pytest_modelperf.history.page_data import (
     history_data,
     metric_title,
     name_case,
+    name_place,
     sparkline,
 )
 from pytest_modelperf.history.records import (
@@ -25,6 +26,7 @@ from pytest_modelperf.history.records import (
     LISTED_POINTS,
     CaseHistory,
     History,
+    HistoryPoint,
     Step,
     shift_since,
 )
@@ -58,6 +60,8 @@ _DRAWINGS = Drawings(
 # A longer list is folded at first.
 _MOST_OPEN_STEPS = 10
 _MAX_FINDINGS = 3
+# The verdicts of runs that failed.
+_FAILED = frozenset({"regressed", "over budget"})
 _DAY_LENGTH = 10
 _NO_POINT = (
     "no point has a {metric}: a run measures it against a baseline; --metric macs lists what every "
@@ -107,20 +111,33 @@ def history_report(
 
 
 def _findings(history: History) -> Iterator[Section]:
-    """Yield the latest steps that made a case slower and that no later step followed."""
+    """Yield the latest steps that made a case slower, then other cases whose last run failed.
+
+    No later step followed a step that is shown.
+    """
     last = [(case, case.steps[-1]) for case in history.cases if case.steps]
     worse = [each for each in last if each[1].shift.change > 0]
     worse.sort(key=lambda each: (each[1].after.date, each[1].shift.change), reverse=True)
-    for case, step in worse[:_MAX_FINDINGS]:
-        page = _run_link(step)
-        run = () if page is None else (Line(text="made by", link=page),)
-        yield Section(
-            title=name_case(case),
-            word="step",
-            sentence=f"on {case.machine}: {describe_step(step)}",
-            tone=Tone.BAD,
-            blocks=(Paragraph((*lines_of(step.after.reasons, "why"), *run)),),
-        )
+    steps = [_finding(case, "step", describe_step(step), step.after) for case, step in worse]
+    stepped = {id(case) for case, _ in worse}
+    failed = [
+        _finding(case, point.verdict, f"the last run, at {name_place(point)}", point)
+        for case in history.cases
+        if id(case) not in stepped and (point := case.points[-1]).verdict in _FAILED
+    ]
+    yield from (*steps, *failed)[:_MAX_FINDINGS]
+
+
+def _finding(case: CaseHistory, word: str, sentence: str, point: HistoryPoint) -> Section:
+    page = _run_link(point)
+    run = () if page is None else (Line(text="made by", link=page),)
+    return Section(
+        title=name_case(case),
+        word=word,
+        sentence=f"on {case.machine}: {sentence}",
+        tone=Tone.BAD,
+        blocks=(Paragraph((*lines_of(point.reasons, "why"), *run)),),
+    )
 
 
 def drift_lines(drifts: Sequence[Drift], allowed: float) -> tuple[Line, ...]:
@@ -181,12 +198,12 @@ def _step_line(case: CaseHistory, step: Step) -> Line:
     return Line(
         word=name_case(case),
         text=f"on {case.machine}: {describe_step(step)}{reasons and ': '}{reasons}",
-        link=_run_link(step),
+        link=_run_link(step.after),
     )
 
 
-def _run_link(step: Step) -> Link | None:
-    address = step.after.run_url
+def _run_link(point: HistoryPoint) -> Link | None:
+    address = point.run_url
     return Link("the run", address) if address and is_web_address(address) else None
 
 

@@ -19,7 +19,7 @@ from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, Shift, 
 from pytest_modelperf.history.report import history_report
 from pytest_modelperf.history.repository import find_commit_url, find_links, find_run_url
 from pytest_modelperf.report.html.render import dump_data, pack, render_page
-from pytest_modelperf.report.model import Link
+from pytest_modelperf.report.model import Link, Tone
 from pytest_modelperf.text.version import page_url
 from tests.history.lines import make_line
 from tests.history.test_command import write_lines
@@ -344,3 +344,16 @@ def test_the_address_of_a_commit_follows_from_the_remote(
 
 def test_without_a_remote_there_are_no_links(tmp_path: Path) -> None:
     assert find_commit_url(tmp_path) is None
+
+
+def test_a_case_whose_last_run_failed_is_a_finding() -> None:
+    calm = make_case(steps=())
+    *earlier, last = calm.points
+    failed = replace(last, verdict="over budget", reasons=("12 fusions lost",))
+    report = history_report(make_history(calm, replace(calm, points=(*earlier, failed))))
+    (found,) = report.findings
+    assert (found.word, found.tone) == ("over budget", Tone.BAD)
+    assert "the last run, at" in found.sentence
+    assert "12 fusions lost" in str(found.blocks)
+    stepped = make_case(levels=(0.0, 0.1), steps=(1,))
+    assert [each.word for each in history_report(make_history(stepped)).findings] == ["step"]

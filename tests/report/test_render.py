@@ -7,7 +7,7 @@ from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
 from pytest_modelperf.report.exports import render_csv
-from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.html.render import render_page, spans
 from pytest_modelperf.report.markdown import MarkdownStyle
 from pytest_modelperf.report.model import (
     Code,
@@ -304,3 +304,17 @@ def test_what_is_brief_is_shown_instead_of_the_details() -> None:
     for shown in (render_report(report, MarkdownStyle()), render_page(report)):
         assert "at length" in shown
         assert "in short" not in shown
+
+
+def test_a_reason_takes_the_room_of_the_empty_cells_after_it() -> None:
+    columns = (
+        Column("case", is_name=True),
+        Column("verdict", is_verdict=True),
+        Column("decided by", is_text=True),
+        *(Column("before"), Column("now"), Column("MACs")),
+    )
+    table = Table("", columns, ())
+    assert spans(("a", "failed", "cut short", "", "", ""), table) == [1, 1, 4, 0, 0, 0]
+    assert spans(("a", "failed", "cut short", "", "", "1 G"), table) == [1, 1, 3, 0, 0, 1]
+    assert spans(("a", "regressed", "load +3 %", "1 ms", "", ""), table) == [1] * 6
+    assert spans(("a", "new", "", "", "1 ms", ""), table) == [1] * 6

@@ -733,6 +733,19 @@ def test_an_overview_shows_the_figure_that_failed_without_the_reason_of_another(
     assert table.rows[0][1:3] == ("regressed", "load +260.0 %")
 
 
+def test_an_overview_has_the_reason_of_a_case_that_could_not_be_measured() -> None:
+    first = known(BROKEN.failure).splitlines()[0]
+    assert first in render_run_markdown(run(outcome(BROKEN), outcome(SAME))).partition("<pre>")[0]
+    pages = (
+        run_report(run(outcome(BROKEN), outcome(SAME))),
+        comparison_report(compared(BROKEN, SAME), COMMAND_WORDING),
+    )
+    for report in pages:
+        rows = [row for table in tables_of(report) for row in table.rows]
+        assert any(row[1:3] == ("failed", first) for row in rows)
+    assert first not in summary(BROKEN, SAME)
+
+
 def test_a_change_that_made_nothing_worse_is_not_called_why() -> None:
     for case, word in ((LOADS_LONGER, "change"), (SLOWER, "why")):
         first = case.reasons[0].partition(" (first")[0]
@@ -940,7 +953,7 @@ def test_a_run_as_markdown() -> None:
 | case | verdict | decided by | p95 | MACs | params | budgets |
 | --- | --- | --- | ---: | ---: | ---: | --- |
 | <code>encoder.onnx::b8-c1</code> | over budget | p95 14.21 ms | 14.21 ms | 4.089 G | 25.61 M | p95 latency 14.21 ms &#60;= 12.00 ms: over budget |
-| <code>encoder.onnx::b64-c2</code> | failed |  |  | 4.089 G | 25.61 M |  |
+| <code>encoder.onnx::b64-c2</code> | failed | the worker was ended by SIGKILL in round 3: |  | 4.089 G | 25.61 M |  |
 | <code>encoder.onnx::b1-c2</code> | unchanged |  |  | 4.089 G | 25.61 M |  |
 
 **1 over budget, 1 failed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at its tolerance passes in at most 5 %.**

@@ -27,6 +27,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     SEVERITY,
     decided_by,
     describe_metric,
+    failure_lines,
     is_equal,
     is_quiet,
     rank_case,
@@ -274,6 +275,11 @@ class CaseView(Struct, frozen=True, kw_only=True):
         return "" if typical is None else show(typical)
 
     @property
+    def failure(self) -> str:
+        """The first line of why the case could not be measured."""
+        return next(iter(failure_lines(self.compared)), "")
+
+    @property
     def before(self) -> str:
         """The median before."""
         median = self.compared.metric(_P50)
@@ -297,8 +303,11 @@ class CaseView(Struct, frozen=True, kw_only=True):
         return f"{format_figure(name, metric.before)} → {after}"
 
 
-def cases_table(views: Sequence[CaseView]) -> Table:
-    """Return a table with a row for each case. Columns without content are left out."""
+def cases_table(views: Sequence[CaseView], *, has_failures: bool = False) -> Table:
+    """Return a table with a row for each case. Columns without content are left out.
+
+    A case that could not be measured has the first line of its failure, if wanted.
+    """
     table = table_of(
         "",
         views,
@@ -309,7 +318,7 @@ def cases_table(views: Sequence[CaseView]) -> Table:
         ),
         (
             Column("decided by", is_text=True, least=_LEAST_FIGURE),
-            lambda view: decided_by(view.compared),
+            lambda view: decided_by(view.compared) or (view.failure if has_failures else ""),
         ),
         (Column("p50 before", rank=3), lambda view: view.before),
         (Column("p50 now"), lambda view: view.now(_P50)),
@@ -339,8 +348,10 @@ def cases_table(views: Sequence[CaseView]) -> Table:
 
 
 def cases_rows(views: Sequence[CaseView], *, on: On = On.ALL) -> Rows:
+    """Return the table of the cases. A terminal has no room for failures."""
     tones, choices = (view.tone for view in views), (view.choice for view in views)
-    return Rows(cases_table(views), tuple(tones), tuple(choices), on=on)
+    table = cases_table(views, has_failures=On.TERMINAL not in on)
+    return Rows(table, tuple(tones), tuple(choices), on=on)
 
 
 def worst_view(views: Sequence[CaseView]) -> CaseView | None:

@@ -30,7 +30,7 @@ def models_table(rows: Iterable[ModelRow]) -> Table:
     table = table_of(
         "",
         rows,
-        (Column("", is_text=True), lambda row: row.role),
+        (Column("", is_name=True), lambda row: row.role),
         (Column("model", is_name=True), lambda row: row.model.name),
         (Column("path", is_name=True), lambda row: row.model.path or row.model.function_file or ""),
         (Column("size"), lambda row: row.model.described_size),

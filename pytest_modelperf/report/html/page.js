@@ -30,7 +30,7 @@ const modelperf = (() => {
   // What the parts draw: the view, or two of its cases as one.
   let drawnView = view;
   // The cases of other pages that a reader dropped onto this one.
-  const dropped = [];
+  let dropped = [];
 
   // An element. Texts never become markup: children are nodes, or strings taken as text.
   function el(tag, options = {}, ...children) {
@@ -159,8 +159,9 @@ const modelperf = (() => {
         ? modelperf.results.casesOf(JSON.parse(text), view.case.types) : await casesOfPage(text);
       if (!found.length) return `${file.name} has no case with layers: ${WANTED}`;
       for (const item of found) {
-        const id = `${file.name} ${dropped.length}`;
-        dropped.push({ unpack: () => null, ...item, id, name: `${file.name}, ${item.name}` });
+        const id = `${file.name}, ${item.name}`;
+        dropped = dropped.filter((each) => each.id !== id);
+        dropped.push({ unpack: () => null, ...item, id, file, name: id });
       }
       return "";
     } catch {
@@ -178,9 +179,8 @@ const modelperf = (() => {
   }
 
   async function takeFiles(files) {
-    const count = dropped.length;
     const troubles = (await Promise.all([...files].map(takeFile))).filter(Boolean);
-    if (dropped.length > count) change({ a: dropped.at(-1).id });
+    if (troubles.length < files.length) change({ a: dropped.at(-1).id });
     document.getElementById("status").textContent = troubles.join(" ");
   }
 
@@ -228,8 +228,8 @@ const modelperf = (() => {
   }
 
   // For what follows the choices without being a part that is drawn.
-  function announce(event) {
-    page.dispatchEvent(new CustomEvent(event, { detail: view }));
+  function announce(event, detail = view) {
+    page.dispatchEvent(new CustomEvent(event, { detail }));
   }
 
   // What the keys of an element do. The browser acts on a key whose function returns false.
@@ -337,7 +337,7 @@ const modelperf = (() => {
       ...(isNew ? ["This case is new, so nothing is known of A, before."] : []),
       ...[...absent].map(([part, why]) => `${part.querySelector("h2").textContent}: ${why}.`),
     ].join(" ");
-    announce("drawn");
+    announce("drawn", drawnView);
   }
 
   function drawSection(item, kind) {

@@ -61,7 +61,7 @@ def render_page(report: Report) -> str:
     def breakable(name: str) -> str:
         return Markup("<wbr>").join(filter(None, _PIECE.findall(printable(name))))
 
-    environment.filters.update(typeset=typeset, breakable=breakable, pads=pads)
+    environment.filters.update(typeset=typeset, breakable=breakable, pads=pads, spans=spans)
     drawn = report.drawn or _NO_CHARTS
     drawings = drawn.drawings
     shared, packed_cases = _pack_cases(drawn.data(), drawings.of_case)
@@ -91,6 +91,20 @@ def pads(table: Table) -> Sequence[Sequence[float]]:
         for at, column in enumerate(table.columns)
     ]
     return list(zip(*columns, strict=True))
+
+
+def spans(row: Sequence[str], table: Table) -> Sequence[int]:
+    """Return the number of columns of each cell, or 0 if another one takes its room.
+
+    A text after a verdict, such as a reason, takes that of the empty cells that follow it.
+    """
+    counts = [1 for _ in row]
+    columns = zip(table.columns, table.columns[1:], strict=False)
+    for at, (before, column) in enumerate(columns, start=1):
+        if before.is_verdict and column.holds_text and row[at]:
+            end = next((each for each in range(at + 1, len(row)) if row[each]), len(row))
+            counts[at:end] = [end - at, *[0] * (end - at - 1)]
+    return counts
 
 
 def _pads_of(texts: Sequence[str]) -> Sequence[float]:

@@ -66,7 +66,8 @@ modelperf.tables = (() => {
       table.classList.add("saved");
       const name = table.caption?.textContent ?? "table";
       table.parentElement.after(saveButton(name.replace(/\W+/g, "-"), () =>
-        [...table.rows].map(({ cells }) => [...cells].map((cell) => cell.textContent.trim()))));
+        [...table.rows].map(({ cells }) => [...cells].flatMap((cell) =>
+          [cell.textContent.trim(), ...Array(cell.colSpan - 1).fill("")]))));
     }
   }
   addEventListener("DOMContentLoaded", () => addButtons(document));

@@ -197,6 +197,18 @@ def test_the_ratio_of_a_pair_is_that_which_was_measured(any_sweep: Page) -> None
     assert any_sweep.get_by_text("measured in turn").count() == 1
 
 
+@pytest.mark.parametrize("sides", [1, 2])
+def test_on_a_phone_all_figures_of_a_and_b_are_in_sight(open_data: OpenData, sides: int) -> None:
+    viewport = {"width": 390, "height": 800}
+    page = open_data(sample_data.sweep(sides), draws=False, viewport=viewport)
+    cells = page.locator("#chart .pair td.number:not(:empty)")
+    assert cells.count() >= 3 * 4
+    rights = cells.evaluate_all("all => all.map((cell) => cell.getBoundingClientRect().right)")
+    assert max(rights) <= 390
+    titles = cells.evaluate_all("all => all.map((cell) => cell.dataset.title ?? '')")
+    assert [title[:1] for title in titles if title][:3] == ["A", "B", "B"]
+
+
 def test_points_that_are_no_pair_have_the_ratio_of_their_figures(any_sweep: Page) -> None:
     any_sweep.locator("#chart select").first.select_option("b1-c1")
     any_sweep.locator("#chart select").last.select_option("b2-c1")

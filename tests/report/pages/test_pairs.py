@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_modelperf.comparing.records import COMPARISON
 from pytest_modelperf.profiler.shown.document import dump_profile
 from pytest_modelperf.tuning.pasted import dump_tuning
@@ -11,6 +13,7 @@ from tests.report.pages import sample_data
 from tests.report.pages.browser import OpenPage, pick, wait_until_drawn
 from tests.report.pages.conftest import OpenData, chart_of, render_data, without_charts
 from tests.support.comparisons import SLOWER, compared
+from tests.support.known import known
 from tests.support.profiles import measured_cases
 from tests.support.rendered import render_profile_page
 from tests.support.tunings import make_tuning
@@ -94,6 +97,46 @@ def test_a_result_that_is_dropped_onto_its_own_page_differs_in_nothing(open_page
     assert int(layers) == len(profile.cases[0].layers) + 1
     page.get_by_label("only differences").check()
     assert page.locator("#kernels tbody tr[id]").count() == 0
+
+
+def test_a_result_that_is_dropped_is_a_in_all_figures(open_page: OpenPage) -> None:
+    profile = measured_cases()
+    page = open_page(without_charts(render_profile_page(profile)))
+    page.evaluate(DROP, ["same.json", dump_profile(profile)])
+    wait_until_drawn(page)
+    name = f"same.json, {profile.cases[0].case.id}"
+    page.get_by_label("Compare with").select_option(label=name)
+    wait_until_drawn(page)
+    heads = page.locator("#chart .pair thead b").all_text_contents()
+    assert heads[:2] == ["A ", name]
+    for row in page.locator("#chart .pair tbody tr").all():
+        a, _, b, *_ = row.locator("td").all_text_contents()
+        assert a == b
+    for kind in ("Throughput", "Latency"):
+        page.locator("#time").get_by_role("button", name=kind).click()
+        a, b = chart_of(page, "time")["data"]
+        assert a["name"].startswith("A: same.json")
+        assert a["y"][0] == pytest.approx(b["y"][0])
+
+
+def test_a_comparison_that_is_dropped_has_the_time_before(open_page: OpenPage) -> None:
+    page = open_page(without_charts(render_profile_page(measured_cases())))
+    page.evaluate(DROP, ["c.json", COMPARISON.dump(compared(SLOWER))])
+    wait_until_drawn(page)
+    page.get_by_label("Compare with").select_option(label=f"c.json, {SLOWER.id}, before")
+    wait_until_drawn(page)
+    page.locator("#time").get_by_role("button", name="Latency").click()
+    a, _ = chart_of(page, "time")["data"]
+    assert a["y"][0] == pytest.approx(known(known(SLOWER.metric("latency_p50")).before))
+
+
+def test_without_a_graph_of_a_that_of_b_is_drawn(open_data: OpenData) -> None:
+    page = open_data(sample_data.comparison(), draws=False)
+    page.evaluate(DROP, ["c.json", COMPARISON.dump(compared(SLOWER))])
+    wait_until_drawn(page)
+    assert "this is the graph of B" in page.locator("#graph .hint").inner_text()
+    assert page.locator("#graph .graph-box").count() > 0
+    assert page.locator("#graph .state-gone, #graph .state-new").count() == 0
 
 
 def test_the_file_button_brings_both_sides_of_a_comparison(open_page: OpenPage) -> None:

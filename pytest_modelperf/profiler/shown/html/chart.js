@@ -188,7 +188,7 @@
   }
 
   const amounts = ({ batch, cores, streams }) =>
-    `batch ${batch}, cores ${cores ?? UNKNOWN}, streams ${streams}`;
+    `batch ${batch ?? UNKNOWN}, cores ${cores ?? UNKNOWN}, streams ${streams}`;
 
   function describePoint(point, facts) {
     return tooltip([
@@ -293,11 +293,12 @@
       return [el("p", { class: "muted", text })];
     }
     const isPaired = model.points.length > 1 && a.id === b.id && a.id in model.changes;
-    const change = isPaired ? model.changes[a.id] : {
-      latency: [b.ms / a.ms, null, null],
-      p95: a.p95_ms && b.p95_ms ? [b.p95_ms / a.p95_ms, null, null] : null,
-      throughput: [b.per_second / a.per_second, null, null] };
-    const row = (name, read, ratio, better) => pairRow(name, [read(a), read(b)], ratio, better);
+    const over = (key) => (a[key] && b[key] ? [b[key] / a[key], null, null] : null);
+    const change = isPaired ? model.changes[a.id]
+      : { latency: over("ms"), p95: over("p95_ms"), throughput: over("per_second") };
+    const titles = [`A ${a.id}`, `B ${b.id}`];
+    const row = (name, read, ratio, better) =>
+      pairRow(name, titles, [read(a), read(b)], ratio, better);
     const rows = [
       row("p50 latency (ms)", (point) => [point.ms, point.interval_ms], change.latency, -1),
       row("p95 latency (ms)", (point) => [point.p95_ms, null], change.p95, -1),
@@ -314,7 +315,7 @@
       : "These two points were not measured as a pair: the ratio is that of the figures, " +
         "without an interval.";
     return [
-      el("div", { class: "scroll", tabindex: "0" }, el("table", { class: "pair" },
+      el("div", { class: "scroll cards", tabindex: "0" }, el("table", { class: "pair" },
         el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows))),
       el("p", { class: "hint", text: note }),
     ];
@@ -327,19 +328,19 @@
   }
 
   // A figure of A and B, and their ratio; each has its interval in the next column.
-  function pairRow(name, figures, change, better) {
+  function pairRow(name, titles, figures, change, better) {
     const [value, low, high] = change ?? [null, null, null];
     const bounds = low === null || high === null ? null : [low, high];
     const shares = bounds && bounds.map((bound) => bound - 1);
     const tone = toneOf(bounds, better);
-    const cells = ([shown, interval], textOf, kind = "") => [
-      el("td", { class: `number ${kind}`, text: textOf(shown) }),
+    const cells = ([shown, interval], textOf, title, kind = "") => [
+      el("td", { class: `number ${kind}`, text: textOf(shown), "data-title": title }),
       el("td", { class: "number bounds", text: interval ? format.interval(interval, textOf) : "" }),
     ];
     return el("tr", {}, el("th", { scope: "row", text: name }),
-      figures.flatMap((each) => cells(each, format.number)),
-      cells([value, bounds], format.number, tone),
-      cells([value && value - 1, shares], format.percent, tone));
+      figures.flatMap((each, at) => cells(each, format.number, titles[at])),
+      cells([value, bounds], format.number, "B over A", tone),
+      cells([value && value - 1, shares], format.percent, "change", tone));
   }
 
   // Good or bad only if the interval is clear; `better` is 1 if more is better.

@@ -20,7 +20,7 @@
   // The picture of a case, with what surrounds it.
   function graphPart(view) {
     const { graph, layers } = view.case;
-    const isPair = hasTwo(view);
+    const isPair = hasTwo(view) && !graph.is_alone;
     const decimals = decimalsFor(graph.total);
     const boxes = [...graph.type.keys()];
     const texts = boxes.map(searchedOf);
@@ -31,6 +31,7 @@
     names.forEach((name, box) => modules.push(
       name ? moduleOf(name.slice(alike)) : modules[graph.inputs[box][0]] ?? null));
     const picture = new GraphView("graph of the kernels", lookOf, press, HINT);
+    const hint = graph.is_alone ? `A runs other kernels: this is the graph of B. ${KEYS}` : KEYS;
     const details = kernelDetails(view, decimals, "details of the box",
       { close, show: openNamed });
     const said = el("p", { class: "said graph-said", role: "status" });
@@ -312,7 +313,7 @@
 
     return { begin, draw, parts: [
       toolbar(), el("div", { class: "graph-both" }, picture.element, details.element), said,
-      legend(), el("p", { class: "hint", id: HINT, text: KEYS }),
+      legend(), el("p", { class: "hint", id: HINT, text: hint }),
     ] };
   }
 

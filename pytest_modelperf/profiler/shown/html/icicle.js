@@ -34,7 +34,7 @@
         layerPart(layer, side, size, kind, layer.is_layer ? [alike, end] : [0, 0]));
       return made(type, sumOf(leaves), kind, leaves);
     });
-    return made(view.model.name, sumOf(parts), { id: "whole" }, parts);
+    return made(view.sides[side].name, sumOf(parts), { id: "whole" }, parts);
   }
 
   // The common start of the names is left out, and the common end of those of its type.

@@ -96,19 +96,57 @@ modelperf.pairs = (() => {
     return { rows, transitions };
   }
 
-  // The graph of B with the times of A, if both run the same kernels.
+  // The lines of a side alone.
+  const inputsOf = ({ inputs, only }, side) => inputs.map((feeders, box) =>
+    feeders.filter((feeder) => !only?.[1 - side]?.[box]?.includes(feeder)));
+
+  // The graph of a side alone, without the kernels that it does not have.
+  function graphOfSide(graph, side, layerAt) {
+    const [own, other = []] = [graph.values[side], graph.values[1 - side]];
+    const kept = [...own.keys()].filter((at) => isKnown(own[at]) || !isKnown(other[at]));
+    const placeOf = new Map(kept.map((old, at) => [old, at]));
+    const pick = (list) => kept.map((at) => list[at]);
+    const values = pick(own);
+    const of = ["type", "is_layout", "rows", "lane", "way"].map((key) => [key, pick(graph[key])]);
+    return {
+      ...graph, ...Object.fromEntries(of), values: [values], figure: values, is_alone: true,
+      most: Math.max(0, ...known(values)), total: sum(values), layer: pick(graph.layer).map(layerAt),
+      inputs: pick(inputsOf(graph, side)).map((all) => known(all.map((at) => placeOf.get(at)))),
+      only: undefined, state: values.map(() => 0), part: values.map(() => null), parts: [],
+    };
+  }
+
+  // The graph of B with the times of A, if both run the same kernels; else that of B alone.
   function graphOf(a, b, [sideA, sideB], layerAt) {
     const typesOfGraph = ({ types, type }) => JSON.stringify(type?.map((at) => types[at]));
-    if (!a?.type || !b?.type || a.unit !== b.unit || typesOfGraph(a) !== typesOfGraph(b)) {
-      return { reason: "A and B run other kernels, so a graph of both cannot be drawn." };
+    if (!b?.type) return { reason: b?.reason ?? "The kernels of B are not known." };
+    if (!a?.type || a.unit !== b.unit || typesOfGraph(a) !== typesOfGraph(b)) {
+      return graphOfSide(b, sideB, layerAt);
     }
     const values = [a.values[sideA], b.values[sideB]];
     const figure = values[0].map((value, at) => difference([value, values[1][at]]));
+    // Only the time before of this model is what the states of B compare with.
+    const isBefore = a.values.length === b.values.length && sideA !== sideB;
+    const own = { only: undefined, state: figure.map(() => 0), inputs: inputsOf(b, sideB) };
     return {
-      ...b, values, figure, most: Math.max(0, ...known(figure).map(Math.abs)),
+      ...b, ...(isBefore ? {} : own), values, figure, most: Math.max(0, ...known(figure).map(Math.abs)),
       total: Math.max(...values.map(sum)), layer: b.layer.map(layerAt),
       is_still: figure.map(() => 0), part: b.part.map(() => null), parts: [],
     };
+  }
+
+  // The points of the page, with a case of another page or result as the only one of A.
+  function modelWith({ id, file, side, case: { batch, cores, latency, rounds } }, model) {
+    const { percentiles = [], ...own } = latency[side] ?? {};
+    const [p50, p95] = ["p50", "p95"].map((key) => percentiles.find((each) => each.name === key));
+    const point = {
+      id, batch, cores, streams: 1, dims: {}, rounds: rounds[side], ms: p50?.ms, p95_ms: p95?.ms,
+      interval_ms: isKnown(p50?.low) ? [p50.low, p50.high] : null, per_second: own.items_per_second,
+      per_second_interval: own.items_per_second_interval, rank: 0, ties: [],
+      within_ms: p50?.high ?? p50?.ms, maybe_ms: p50?.low ?? p50?.ms,
+    };
+    const sides = [{ label: "A", name: file.name }, { ...model.sides.at(-1), label: "B" }];
+    return { ...model, sides, points: [[point], model.points.at(-1)], changes: {} };
   }
 
   // What a page shows of the case `b` compared with `a`; each has its side.
@@ -121,7 +159,7 @@ modelperf.pairs = (() => {
     const placeOf = new Map(ofB.map((layer, at) => [layer, at]));
     const layerAt = (at) => placeOf.get(b.case.layers[at]) ?? null;
     return {
-      ...view,
+      ...view, model: a.file ? modelWith(a, view.model) : view.model,
       sides: ["A", "B"].map((label, at) => ({ label, name: [a, b][at].name, engine: "" })),
       case: {
         ...b.case, ...sided(["latency", "rounds"], [a.case, b.case], sides), layers,

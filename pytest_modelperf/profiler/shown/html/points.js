@@ -85,7 +85,7 @@ modelperf.points = (() => {
   // In other reports the points are the cases.
   function isSweep({ points, cases }) {
     const ids = new Set(cases.map(({ id }) => id));
-    return points.flat().some(({ id }) => !ids.has(id));
+    return points.at(-1)?.some(({ id }) => !ids.has(id));
   }
 
   function find(points, id) {
@@ -97,13 +97,13 @@ modelperf.points = (() => {
   }
 
   // In a sweep the parts about layers show one configuration, whatever A and B are in the charts.
-  document.documentElement.addEventListener("casechange", ({ detail: view }) => {
+  document.documentElement.addEventListener("drawn", ({ detail: view }) => {
     if (!view.case || !isSweep(view.model)) return;
     const models = view.sides.map(modelperf.charts.title).join(", ");
     for (const name of OF_LAYERS) {
       const heading = document.querySelector(`#${name} > h2`);
       heading?.querySelector("small")?.remove();
-      heading?.append(modelperf.el("small", { text: ` at ${view.case.id}, ${models}` }));
+      heading?.append(modelperf.el("small", { text: view.case.is_pair ? ` ${models}` : ` at ${view.case.id}, ${models}` }));
     }
   });
 

@@ -77,14 +77,18 @@ modelperf.results = (() => {
     });
   }
 
-  function latencyOf(found) {
-    if (!isKnown(found?.p50)) return null;
-    const names = Object.keys(found.intervals_ms ?? {});
-    const percentiles = names.map((name) => {
-      const [low, high] = found.intervals_ms[name] ?? [null, null];
-      return { name, ms: found[name], low, high };
-    });
-    return { ...found, percentiles, items_per_second_interval: null };
+  // What a case has as JSON now; of the time before, its judged percentiles are known.
+  function latencyOf({ latency, metrics = [], batch_size: batch }, side) {
+    const found = side === "before" ? null : latency;
+    const percentiles = found
+      ? Object.entries(found.intervals_ms ?? {}).map(([key, bounds]) =>
+        ({ name: key.replace("_ms", ""), ms: found[key], low: bounds?.[0], high: bounds?.[1] }))
+      : metrics.filter(({ name, ratio }) => name.startsWith("latency_p") && isKnown(ratio))
+        .map((metric) => ({ name: metric.name.replace("latency_", ""), ms: metric[side] }));
+    const { ms, low, high } = percentiles.find(({ name }) => name === "p50") ?? {};
+    const rate = (each) => (batch && each ? 1000 * batch / each : null);
+    return isKnown(ms) ? { ...found, percentiles, items_per_second: rate(ms),
+      items_per_second_interval: isKnown(low) ? [rate(high), rate(low)] : null } : null;
   }
 
   // The cases of a document that have layers; those of a comparison once for each side. The page
@@ -104,7 +108,7 @@ modelperf.results = (() => {
           name: [item.model, item.id, side].filter(Boolean).join(", "), side: 0,
           case: {
             id: item.id, name: item.id, layers, types: typesOf(layers), graph: null, rounds: [[]],
-            latency: [side === "before" ? null : latencyOf(item.latency)],
+            batch: item.batch_size, cores: item.cores, latency: [latencyOf(item, side)],
             precisions: { rows: groupsOf(ofLayers, ({ places }) => places[0])
               .map(({ key, ...group }) => ({ ...group, place: key })) },
           },
