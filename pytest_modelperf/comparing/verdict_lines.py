@@ -180,10 +180,11 @@ def describe_verdict(
 
 
 def _what_changed(case: CaseComparison) -> str:
-    """Return the judged stages of a program, or `7 kernels that changed`."""
-    judged = [printable(stage.name) for stage in case.stages if stage.is_judged]
+    """Return the judged stages of a program that differ, or `7 kernels that changed`."""
+    judged = [stage for stage in case.stages if stage.is_judged]
     if judged:
-        return join_words(judged)
+        differ = [each for each in judged if each.time is None or not each.time.is_within_noise]
+        return join_words([printable(stage.name) for stage in differ or judged])
     # Each part counts the kernels of the side that has more.
     count = sum(max(part.kernels.before, part.kernels.after) for part in case.parts)
     return f"{count_of(count, 'kernel')} that changed"

@@ -194,7 +194,10 @@ def _conclude(asked: ProgramCheck, seen: _Seen) -> CheckedProgram:
             seen = replace(seen, notes=(*seen.notes, note))
         timed = replace(timed, judged=judged)
         reasons = (*reasons, *(reason for duet in duets.values() for reason in duet.reasons))
-    return _compared(asked, seen, timed, (*reasons, *timed.causes.functions))
+    functions = timed.causes.functions
+    code_first = timed.judged.grew_outside_sessions
+    ordered = (*functions, *reasons) if code_first else (*reasons, *functions)
+    return _compared(asked, seen, timed, ordered)
 
 
 def _model_gate(seen: _Seen, timed: _Timed, pair: SessionPair) -> Gate:

@@ -163,6 +163,13 @@ class JudgedProgram(Struct, frozen=True):
         ]
         return not causes or "rest" in causes
 
+    @property
+    def grew_outside_sessions(self) -> bool:
+        """Whether the rest became slower by more than any session."""
+        timed = [s for s in self.stages if s.is_judged and s.time is not None and s.time.ns > 0]
+        slowest = max(timed, key=lambda stage: stage.time.ns if stage.time else 0.0, default=None)
+        return slowest is not None and slowest.kind == "rest"
+
 
 def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate) -> bool:
     """Whether no further round is needed.

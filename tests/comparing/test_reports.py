@@ -37,6 +37,7 @@ from pytest_modelperf.comparing.tables import (
     type_difference_table,
 )
 from pytest_modelperf.comparing.tables.times import stage_table
+from pytest_modelperf.comparing.verdict_lines import describe_verdict
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.markdown import escape_markdown
 from pytest_modelperf.report.model import Rows, Tone
@@ -770,6 +771,29 @@ def test_only_a_session_that_was_not_judged_did_the_same_work() -> None:
         "label decode": "",
         "input 1": "",
     }
+
+
+def test_a_verdict_names_the_judged_stages_that_differ() -> None:
+    noise = TimeChange(ns=0.1 * _MS, low_ns=-_MS, high_ns=_MS)
+    longer = TimeChange(ns=2 * _MS, low_ns=_MS, high_ns=3 * _MS)
+
+    def shown(rest: TimeChange) -> str:
+        stages = tuple(
+            StageChange(
+                name=name,
+                kind="session",
+                before=_time(1),
+                after=_time(2),
+                time=time,
+                is_judged=True,
+            )
+            for name, time in (("m.onnx", noise), ("rest of the program", rest))
+        )
+        case = replace(SLOWER, how=How.PARTS, stages=stages, metrics=SLOWER.metrics[:1])
+        return describe_verdict(case, None).partition(", in ")[2]
+
+    assert shown(longer) == "rest of the program"
+    assert shown(noise) == "m.onnx and rest of the program"
 
 
 def test_each_judged_figure_that_can_change_has_bars_on_one_scale() -> None:

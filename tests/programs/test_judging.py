@@ -294,6 +294,20 @@ def test_a_growth_that_is_small_beside_that_of_the_call_names_no_function() -> N
     assert not grown_functions(before, after, call_ns=11.0 * _MS)
 
 
+@pytest.mark.parametrize(("rest_ns", "is_first"), [(9.0, True), (5.0, False), (-9.0, False)])
+def test_functions_come_first_if_the_rest_grew_by_more_than_a_session(
+    rest_ns: float, *, is_first: bool
+) -> None:
+    judged = judge_program(_rounds(2.0), _same(), _GATE)
+    stages = tuple(
+        StageChange(
+            name=kind, kind=kind, before=None, after=None, time=TimeChange(ns=ns), is_judged=True
+        )
+        for kind, ns in (("session", 7.0), ("rest", rest_ns))
+    )
+    assert replace(judged, stages=stages).grew_outside_sessions is is_first
+
+
 @pytest.mark.parametrize(
     ("rest", "session", "is_profiled"),
     [
