@@ -214,6 +214,7 @@ def sweep(  # noqa: PLR0913  # the arguments of a call
     against: ModelSource | None = None,
     streams: int | Sequence[int] = 1,
     threshold_ms: float | None = None,
+    all_layers: bool = False,
     extensions: Sequence[str] = (),
     watch: Watch = lambda _: None,
     **case: Unpack[CaseWords],
@@ -222,7 +223,8 @@ def sweep(  # noqa: PLR0913  # the arguments of a call
 
     The best configuration has the most items per second with a median latency within
     `threshold_ms`. `against` is an earlier version, which runs in turn with the model. Each
-    configuration takes up to `max_seconds`, by default 5.
+    configuration takes up to `max_seconds`, by default 5. The layers of the best are timed, or with
+    `all_layers` those of every case.
 
         sweep("model.onnx", batch_size=[1, 2, 4, 8], cores=[1, 2]).sides[0].spot.best
     """
@@ -236,7 +238,8 @@ def sweep(  # noqa: PLR0913  # the arguments of a call
         sides = tuple(ModelRun(_onnx(each, spec, "sweep"), setup) for each in models)
         counts = read_sizes(as_written(streams), "sweep(): streams")
         threshold = _limit(threshold_ms, "sweep(): threshold_ms", "milliseconds")
-        return SweepRequest(sides, spec.request(), counts, threshold).run(known, watch)
+        asked = SweepRequest(sides, spec.request(), counts, threshold, all_layers)
+        return asked.run(known, watch)
 
 
 def tune(  # noqa: PLR0913  # the arguments of a call

@@ -137,10 +137,11 @@ class EnginesOptions(Struct, frozen=True):
 
 
 class SweepOptions(Struct, frozen=True):
-    """The numbers of streams to run at once, and the longest latency that the best may have."""
+    """The numbers of streams, the longest latency of the best, and whose layers are timed."""
 
     streams: str
     latency_threshold: str | None
+    all_layers: bool
 
     def counts(self) -> tuple[int, ...]:
         from pytest_modelperf.spec.kinds import read_typed
@@ -179,6 +180,11 @@ class SweepOptions(Struct, frozen=True):
     "--latency-threshold",
     metavar="MS",
     help="The longest median latency that the best may have, in milliseconds, as in 20 or 0.5.",
+)
+@click.option(
+    "--all-layers",
+    is_flag=True,
+    help="Time the layers of every case, not only of the best. A page then compares any two.",
 )
 @model_options
 @generation_options
@@ -227,6 +233,7 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     \b
     modelperf sweep model.onnx --batch 1,2,4,8 --cores 1,2 --streams 1,2,4
     modelperf sweep model.onnx --batch 1,8 --latency-threshold 20 --html sweep.html
+    modelperf sweep model.onnx --batch 1,8 --cores 1,2 --all-layers --html sweep.html
     modelperf sweep new.onnx --against old.onnx --batch 1,8 --cores 1,2 --csv sweep.csv
     modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
     modelperf sweep model.onnx --batch 1,8 --cluster tcp://scheduler:8786 --machine board
@@ -257,7 +264,7 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     if second is not None:
         own = engines.with_environment(second.setup(setup, extensions))
         sides = (*sides, ModelRun(model, own))
-    asked = SweepRequest(sides, request, counts, threshold_ms)
+    asked = SweepRequest(sides, request, counts, threshold_ms, swept.all_layers)
     if place.is_given:
         result = place.run(asked, *(side.setup for side in sides), plugins=plugins)
     else:

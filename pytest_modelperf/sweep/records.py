@@ -196,7 +196,7 @@ class Sweep(Shown, frozen=True, kw_only=True):
 
     Each interval holds its own figure with this `confidence`. `threshold_ms` is None for no limit.
     `profile` is measured at the sweet spot of the only model; `comparison` compares both models
-    at the sweet spot of the second.
+    at the sweet spot of the second. If all layers were asked for, they have every case.
     """
 
     sides: tuple[SweepSide, ...]
@@ -268,3 +268,15 @@ def _throughput(point: SweepPoint) -> float:
 def _overlap(one: SweepPoint, other: SweepPoint) -> bool:
     a, b = (None if p.throughput is None else p.throughput.interval for p in (one, other))
     return a is None or b is None or (a[0] <= b[1] and b[0] <= a[1])
+
+
+def choose_point(side: SweepSide) -> SweepPoint | None:
+    """Return the sweet spot of a side, or its quickest point if it has no sweet spot.
+
+    The result is None if no point was measured.
+    """
+    if side.spot.best is not None:
+        return side.point(side.spot.best)
+    measured = [point for point in side.points if point.latency is not None]
+    competing = find_competing(measured) or measured
+    return min(competing, key=lambda each: each.median_ns, default=None)

@@ -70,7 +70,13 @@ from pytest_modelperf.report.model import (
 from pytest_modelperf.report.notebook import Views
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide, find_competing
+from pytest_modelperf.sweep.records import (
+    Sweep,
+    SweepPoint,
+    SweepSide,
+    choose_point,
+    find_competing,
+)
 from pytest_modelperf.sweep.report_tables import (
     describe_ratio,
     format_limit,
@@ -342,16 +348,25 @@ def _change_at_best(sweep: Sweep) -> Iterator[Line]:
 
 
 def _layer_sections(sweep: Sweep, wording: Wording) -> Iterator[Section]:
-    """Yield the layers at the best: their types in a text, and everything in a page."""
+    """Yield the layers: in a text the types at the best, and everything in a page."""
+    best = _id_at_best(sweep)
     if sweep.comparison is not None:
-        for case in sweep.comparison.cases:
+        compared = sweep.comparison.cases
+        for case in [each for each in compared if each.id == best] or compared:
             yield _compared_section(case, sweep.comparison, wording)
         yield from _of_page(comparison_report(sweep.comparison, wording))
     if sweep.profile is not None:
-        for profiled in sweep.profile.cases:
+        cases = sweep.profile.cases
+        for profiled in [each for each in cases if each.case.id == best] or cases:
             blocks = tuple(_profiled_blocks(profiled))
             yield Section(title=f"at {profiled.case.id}", blocks=blocks, on=On.TEXT)
         yield from _of_page(profile_report(sweep.profile))
+
+
+def _id_at_best(sweep: Sweep) -> str | None:
+    """Return the id of the case whose layers are shown first."""
+    point = choose_point(sweep.sides[-1])
+    return None if point is None else point.configuration.case.id
 
 
 def _of_page(report: Report) -> Iterator[Section]:
@@ -447,8 +462,9 @@ def sweep_data(sweep: Sweep) -> Entry:
         ],
         points=[[_sweep_point(point) for point in side.points] for side in sweep.sides],
         changes={c.id: change_entry(c.latency, c.throughput) for c in sweep.changes},
-        cases=_cases_at_best(sweep),
+        cases=_cases_with_layers(sweep),
         threshold_ms=sweep.threshold_ms,
+        start=_id_at_best(sweep),
     )
     return whole_page([model])
 
@@ -467,8 +483,7 @@ def _sweep_point(point: SweepPoint) -> Entry:
     )
 
 
-def _cases_at_best(sweep: Sweep) -> list[Entry]:
-    """Return the layers at the best configuration that the sweep found."""
+def _cases_with_layers(sweep: Sweep) -> list[Entry]:
     if sweep.comparison is not None:
         return [compared_case(each, 2) for each in shown_comparisons(sweep.comparison)]
     return [] if sweep.profile is None else [profile_case(case) for case in sweep.profile.cases]
@@ -477,20 +492,20 @@ def _cases_at_best(sweep: Sweep) -> list[Entry]:
 def sweep_views(sweep: Sweep, report: Callable[[], Report]) -> Views:
     """Return the views. The `report` depends on the words of the interface.
 
-    The layers are those at the best configuration.
+    The layers are those at the best configuration, unless all were measured.
     """
-    best = Views(report, {}, {})
+    layers = Views(report, {}, {})
     if sweep.profile is not None:
-        best = profile_views(sweep.profile, report)
+        layers = profile_views(sweep.profile, report)
     elif sweep.comparison is not None:
-        best = comparison_views(sweep.comparison, report)
+        layers = comparison_views(sweep.comparison, report)
     return Views(
         report=report,
-        sheets={"configurations": lambda: configuration_sheet(sweep), **best.sheets},
+        sheets={"configurations": lambda: configuration_sheet(sweep), **layers.sheets},
         charts={
             "configurations": lambda: _chart(sweep, "items/s", lambda point: point.throughput),
             "latency": lambda: _chart(sweep, "ms", _latency),
-            **best.charts,
+            **layers.charts,
         },
     )
 

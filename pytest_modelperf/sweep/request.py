@@ -23,7 +23,14 @@ from pytest_modelperf.profiler.request import (
 )
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.sweep.records import Configuration, Sweep
-from pytest_modelperf.sweep.results import LOAD_SHARE, BoundSide, look_closer, run_passes, sum_up
+from pytest_modelperf.sweep.results import (
+    LOAD_SHARE,
+    BoundSide,
+    at_best,
+    look_closer,
+    run_passes,
+    sum_up,
+)
 from pytest_modelperf.text.units import format_seconds
 from pytest_modelperf.text.words import count_of
 
@@ -36,13 +43,15 @@ _PRECISION = 0.02
 class SweepRequest(Struct, frozen=True):
     """A request to sweep one model, or an earlier and a current one.
 
-    The best configuration has a median latency within `threshold_ms`.
+    The best configuration has a median latency within `threshold_ms`. Its layers are timed, or with
+    `all_layers` those of every case.
     """
 
     sides: tuple[ModelRun, ...]
     request: ProfileRequest
     streams: tuple[int, ...] = (1,)
     threshold_ms: float | None = None
+    all_layers: bool = False
 
     def run(
         self,
@@ -51,6 +60,8 @@ class SweepRequest(Struct, frozen=True):
         tell: Callable[[str], None] = lambda _: None,
     ) -> Sweep:
         """Measure every configuration, and the best one in detail: its layers, or a comparison.
+
+        With `all_layers` every case is measured in detail.
 
         A configuration that fails gets a reason, and the others continue. If the sweep may take
         long, `tell` receives the longest time before it begins.
@@ -68,17 +79,19 @@ class SweepRequest(Struct, frozen=True):
         )
         cases = [model.case(cores) for model in sides[-1].models for cores in self.request.cores]
         configurations = [Configuration(case, count) for case in cases for count in self.streams]
-        most_seconds = (len(configurations) + 1) * len(sides) * sides[-1].setup.policy.max_seconds
+        closer = len(cases) if self.all_layers else 1
+        each_seconds = len(sides) * sides[-1].setup.policy.max_seconds
+        most_seconds = (len(configurations) + closer) * each_seconds
         if most_seconds >= LONG_SECONDS:
-            tell(_describe_plan(sides, configurations, most_seconds))
+            tell(_describe_plan(sides, configurations, most_seconds, closer))
         found = run_passes(sides, configurations, watch)
         swept = sum_up(found, sides, configurations, self.threshold_ms)
         try:
             with unchanged(*(side.models[0] for side in sides)):
-                left_seconds = most_seconds - found.seconds
-                swept = look_closer(
-                    swept, self.sides, self.request, left_seconds, extensions, watch
-                )
+                left_seconds = (most_seconds - found.seconds) / closer
+                asked = self.request if self.all_layers else at_best(swept, self.request)
+                if asked is not None:
+                    swept = look_closer(swept, self.sides, asked, left_seconds, extensions, watch)
         except ChangedModelError as error:
             # The results so far are still valid.
             swept = replace(
@@ -115,16 +128,20 @@ def _coarser(setup: Setup) -> Setup:
 
 
 def _describe_plan(
-    sides: Sequence[BoundSide], configurations: Sequence[Configuration], most_seconds: float
+    sides: Sequence[BoundSide],
+    configurations: Sequence[Configuration],
+    most_seconds: float,
+    closer: int,
 ) -> str:
     """Describe how long a sweep may take.
 
-    The detail of the best takes as long as a configuration.
+    Each of the `closer` looks takes as long as a configuration.
     """
     seconds, count = sides[-1].setup.policy.max_seconds, len(configurations)
     both = " of both models" if len(sides) > 1 else ""
+    looks = "the best in detail" if closer == 1 else f"{count_of(closer, 'case')} in detail"
     return (
-        f"{count_of(count, 'configuration')}{both}, up to {format_seconds(seconds)} each, and the "
-        f"best in detail: up to {format_seconds(most_seconds)}; more if "
+        f"{count_of(count, 'configuration')}{both}, up to {format_seconds(seconds)} each, and "
+        f"{looks}: up to {format_seconds(most_seconds)}; more if "
         f"sessions take longer than {format_seconds(LOAD_SHARE * seconds)} to load"
     )

@@ -54,7 +54,7 @@ from pytest_modelperf.sweep.records import (
     Sweep,
     SweepPoint,
     SweepSide,
-    find_competing,
+    choose_point,
     find_sweet_spot,
 )
 
@@ -409,7 +409,7 @@ def _scaling(
             )
 
 
-# -- the best configuration of a sweep in detail
+# -- the best configuration of a sweep in detail, or all of them
 
 
 # The share of its time for loading a configuration. The rest is for measuring.
@@ -418,25 +418,15 @@ LOAD_SHARE = 0.5
 _LEAST_SHARE = 0.25
 
 
-def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is left of its time
-    swept: Sweep,
-    sources: Sequence[ModelRun],
-    request: ProfileRequest,
-    left_seconds: float,
-    extensions: Extensions,
-    watch: Watch,
-) -> Sweep:
-    """Add the layers at the sweet spot of the last side, or else at its quickest point.
-
-    It takes as long as a configuration, or less if less time is left.
-    """
+def at_best(swept: Sweep, request: ProfileRequest) -> ProfileRequest | None:
+    """Return the request for the sweet spot of the last side, or else for its quickest point."""
     point = choose_point(swept.sides[-1])
     if point is None:
-        return swept
+        return None
     case = point.configuration.case
     chosen = case.phase
     state = request.generations[0].state if request.generations else {}
-    alone = replace(
+    return replace(
         request,
         # A model whose inputs share no batch cannot be given a batch size.
         batch_sizes=(None if None in request.batch_sizes else case.batch_size,),
@@ -450,30 +440,32 @@ def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is lef
         generations=() if chosen is None else (Generation(chosen.prompt, chosen.generate, state),),
         phases=request.phases if chosen is None else (chosen.phase,),
     )
+
+
+def look_closer(  # noqa: PLR0913, PLR0917  # the whole request, and what is left of its time
+    swept: Sweep,
+    sources: Sequence[ModelRun],
+    request: ProfileRequest,
+    left_seconds: float,
+    extensions: Extensions,
+    watch: Watch,
+) -> Sweep:
+    """Add the layers of the requested cases, or the comparisons of two models.
+
+    A case takes as long as a configuration, or less if less time is left for it.
+    """
     share = left_seconds / (len(sources) * sources[-1].setup.policy.max_seconds)
     setups = [_shortened(each.setup, max(min(share, 1.0), _LEAST_SHARE)) for each in sources]
     now = sources[-1]
     if len(sources) == 1:
         # The rounds of a profile take half of it, and its layers take it again.
-        profile = measure_model(now.source, alone, _shortened(setups[0], 0.5), extensions, watch)
+        profile = measure_model(now.source, request, _shortened(setups[0], 0.5), extensions, watch)
         return replace(swept, profile=profile)
     gate = Gate(rounds=rounds_within(setups[-1].policy.max_seconds))
     before = Side(sources[0].source, setups[0])
     after = Side(now.source, setups[-1])
-    comparison = compare_models(before, after, alone, gate, extensions, watch)
+    comparison = compare_models(before, after, request, gate, extensions, watch)
     return replace(swept, comparison=comparison)
-
-
-def choose_point(side: SweepSide) -> SweepPoint | None:
-    """Return the sweet spot of a side, or its quickest point if it has no sweet spot.
-
-    The result is None if no point was measured.
-    """
-    if side.spot.best is not None:
-        return side.point(side.spot.best)
-    measured = [point for point in side.points if point.latency is not None]
-    competing = find_competing(measured) or measured
-    return min(competing, key=lambda each: each.median_ns, default=None)
 
 
 def _shortened(setup: Setup, share: float) -> Setup:

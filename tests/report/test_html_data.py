@@ -519,6 +519,16 @@ def test_a_sweep_shows_the_layers_that_were_taken_at_its_best() -> None:
     assert one_model(sweep_data(sweep_of("new.onnx")))["cases"] == []
 
 
+def test_a_sweep_with_all_layers_opens_on_its_best() -> None:
+    (case,) = measured_classifier().cases
+    other = replace(case, case=Case(4, 1))
+    profile = replace(measured_classifier(), cases=(other, case))
+    sweep = replace(sweep_of("new.onnx"), profile=profile)
+    model = one_model(sweep_data(sweep))
+    assert [each["id"] for each in model["cases"]] == ["b4-c1", "b1-c1"]
+    assert model["start"] == "b1-c1"
+
+
 def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
     sweep = sweep_of("new.onnx")
     failed = replace(sweep.sides[0].points[3], latency=None, throughput=None, reason="it <died>")

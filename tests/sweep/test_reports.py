@@ -29,6 +29,7 @@ from pytest_modelperf.text.words import display_width
 from tests.support.checkout import ROOT
 from tests.support.documents import assert_read_back
 from tests.support.facts import make_kind
+from tests.support.known import known
 from tests.support.profiles import ENGINE, measured_classifier
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
 
@@ -465,6 +466,16 @@ def test_a_profile_at_the_best_is_its_layer_types() -> None:
     text = render_sweep(replace(one_model(), profile=measured_classifier()), TextStyle(80))
     assert "\nat b1-c1\n\nby layer type\nlayer type " in text
     assert re.search(r"^Conv +1 +[0-9.]+ +90\.0 % ", text, re.MULTILINE)
+
+
+def test_only_the_best_of_all_layers_is_in_a_text() -> None:
+    profile = measured_classifier()
+    (case,) = profile.cases
+    sweep = one_model()
+    best = known(sweep.sides[0].spot.best).partition("-s")[0]
+    cases = (case, replace(case, case=Case(*map(int, re.findall(r"\d+", best)))))
+    text = render_sweep(replace(sweep, profile=replace(profile, cases=cases)), TextStyle(80))
+    assert re.findall(r"^at (.+)$", text, re.MULTILINE) == [best]
 
 
 # -- JSON

@@ -62,6 +62,7 @@ def sweep(  # noqa: PLR0913  # what is swept, and over what
     cores: tuple[int, ...] = (1,),
     streams: tuple[int, ...] = (1,),
     threshold_ms: float | None = None,
+    all_layers: bool = False,
     options: dict[str, str] | None = None,
     seen: list[Progress] | None = None,
     told: list[str] | None = None,
@@ -73,6 +74,7 @@ def sweep(  # noqa: PLR0913  # what is swept, and over what
         ProfileRequest(batch_sizes=batch, cores=cores),
         streams,
         threshold_ms,
+        all_layers,
     )
     return asked.run(
         extensions,
@@ -117,6 +119,19 @@ def test_one_model_at_every_configuration(models: Path, extensions: Extensions) 
     assert found.passes >= POLICY.min_rounds
     assert found.machine is not None
     assert {progress.case_id for progress in seen} >= {"b1-c1", "b1-c1-s2", "b4-c1", "b4-c1-s2"}
+
+
+def test_all_layers_are_those_of_every_case(models: Path, extensions: Extensions) -> None:
+    told: list[str] = []
+    sizes: dict[str, Any] = {"batch": (1, 4), "streams": (1, 2), "all_layers": True}
+    found = sweep(models, ["base.onnx"], extensions, told=told, **sizes)
+    assert told[0].startswith(
+        "4 configurations, up to 30.0 s each, and 2 cases in detail: up to 3 min"
+    )
+    assert [case.case.id for case in known(found.profile).cases] == ["b1-c1", "b4-c1"]
+
+    found = sweep(models, ["base.onnx", "slow_800us.onnx"], extensions, **sizes)
+    assert [case.id for case in known(found.comparison).cases] == ["b1-c1", "b4-c1"]
 
 
 def test_two_models_are_compared_where_they_were_measured_together(

@@ -69,6 +69,16 @@ def sweep_with_layers() -> Data:
     return data
 
 
+def sweep_with_all_layers() -> Data:
+    """A sweep of one model that also took the layers at two of its configurations."""
+    data, chance = sweep(sides=1), random.Random(8)
+    data["models"][0]["cases"] += [
+        _case(chance, f"b{batch}-c1", batch=batch, cores=1, ms=(3.0 * batch,), word="")
+        for batch in (1, 8)
+    ]
+    return data
+
+
 def run() -> Data:
     """Two models of a test run: one with two sides, one that is new and has one."""
     chance = random.Random(4)

@@ -166,6 +166,24 @@ def test_b_is_the_sweet_spot_and_a_the_same_configuration(any_sweep: Page) -> No
     assert _ends(any_sweep) == [spot.best, spot.best]
 
 
+def test_points_with_layers_are_a_and_b_of_all_parts(open_data: OpenData) -> None:
+    page = open_data(sample_data.sweep_with_all_layers())
+    a, b = page.locator("#chart select").all()
+    heading = page.locator("#types > h2")
+    b.select_option("b8-c1")
+    heading.filter(has_text=" at b8-c1").wait_for()
+    a.select_option("b1-c1")
+    heading.filter(has_text=re.compile(r"A: b1-c1.*B: b8-c1")).wait_for()
+    assert _ends(page) == ["b1-c1", "b8-c1"]
+    assert page.locator("#kernels th", has_text="delta").count()
+
+    # A point without layers is in the chart alone.
+    page.locator("#chart select").nth(1).select_option("b8-c1-s4")
+    assert _ends(page) == ["b1-c1", "b8-c1-s4"]
+    assert "B: b8-c1" in heading.inner_text()
+    assert "s4" not in heading.inner_text()
+
+
 def test_a_click_takes_a_point_as_that_of_its_side(drawn_sweep: Page) -> None:
     (_, b) = _ends(drawn_sweep)
     _click_point(drawn_sweep, side=0, point_id="b1-c2-s4")

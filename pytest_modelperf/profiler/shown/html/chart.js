@@ -4,10 +4,10 @@
 
   const { UNKNOWN, choose, chooseCase, colors, drawSections, el, format, picker, tickBox } =
     modelperf;
-  const { groupBy } = modelperf.figures;
+  const { groupBy, isKnown } = modelperf.figures;
   const { axisEnd, chartBox, chartPart, errorBars, figure, look, plot, short, title, tooltip } =
     modelperf.charts;
-  const { SortableTable, nameText, numberCell, sortableBox } = modelperf.tables;
+  const { SortableTable, cellsButton, nameText, numberCell, sortableBox } = modelperf.tables;
   const { findSweetSpot, isMeasured, isSweep, pair, parseThreshold, shownPoints, threshold, without } =
     modelperf.points;
   let isLogarithmic = false;
@@ -120,9 +120,11 @@
     return choosePointOf(model, key, id);
   }
 
-  // The points of a sweep have no layers; other points are cases, of which all parts show A and B.
+  // All parts show the A and B that are cases. Other points of a sweep have no layers.
   function choosePointOf(model, key, id) {
-    if (!isSweep(model)) return modelperf.change({ [key]: id });
+    if (model.cases.some((item) => item.id === id)) {
+      return modelperf.change(key === "b" ? { b: null, case: id } : { [key]: id });
+    }
     choose({ [key]: id });
     return pointsChanged();
   }
@@ -278,8 +280,8 @@
     const sentences = [best === null
       ? `${name}: no configuration is surely${within || " measured"}.`
       : `${name}: ${best.id} gives most items a second${within}: ` +
-        `${figure(best.per_second, best.per_second_interval, "items/s")} at ` +
-        `${figure(best.ms, best.interval_ms, "ms")}.`];
+        `${figure(best.per_second, best.per_second_interval, "items/s")}` +
+        `${isKnown(best.ms) ? ` at ${figure(best.ms, best.interval_ms, "ms")}` : ""}.`];
     if (equals.length) sentences.push(`It does not clearly differ from ${names(equals)}.`);
     if (undecided.length) sentences.push(`Within it or beyond: ${names(undecided)}.`);
     return sentences.join(" ");
@@ -314,9 +316,10 @@
         "from that of the figures."
       : "These two points were not measured as a pair: the ratio is that of the figures, " +
         "without an interval.";
+    const table = el("table", { class: "pair saved" },
+      el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows));
     return [
-      el("div", { class: "scroll cards", tabindex: "0" }, el("table", { class: "pair" },
-        el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows))),
+      el("div", { class: "scroll cards", tabindex: "0" }, table), cellsButton("A and B", table),
       el("p", { class: "hint", text: note }),
     ];
   }

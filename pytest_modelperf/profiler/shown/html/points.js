@@ -68,7 +68,7 @@ modelperf.points = (() => {
     const limit = threshold(model);
     const shown = shownPoints(model);
     const [first, last] = [0, -1].map((side) => shown.at(side).filter(isMeasured));
-    const b = find(last, isSweep(model) ? chosen("b") : caseOf(model).id) ??
+    const b = find(last, isSweep(model) ? chosen("b") ?? chosen("case") : caseOf(model).id) ??
       findSweetSpot(last, limit).best ?? find(last, caseOf(model)?.id) ?? best(last, limit);
     const like = model.points.length > 1 ? find(first, b?.id) : first.find((point) => point !== b);
     return { a: find(first, chosen("a")) ?? like ?? best(first, limit), b };
