@@ -153,12 +153,14 @@ def drift_lines(drifts: Sequence[Drift], allowed: float) -> tuple[Line, ...]:
 
 
 def _headline(history: History) -> str:
-    """Return `3 steps in 2 of 300 cases`, or an empty text without cases."""
+    """Return `3 steps in 2 of 300 cases; 1 failed in the last run`, or "" without cases."""
     if not history.cases:
         return ""
     steps = [len(case.steps) for case in history.cases]
     changed = f"{sum(map(bool, steps)):,} of {count_of(len(steps), 'case')}"
-    return f"{count_of(sum(steps), 'step')} in {changed}" if any(steps) else "no steps"
+    shown = f"{count_of(sum(steps), 'step')} in {changed}" if any(steps) else "no steps"
+    failed = sum(case.points[-1].verdict in _FAILED for case in history.cases)
+    return f"{shown}; {failed:,} failed in the last run" if failed else shown
 
 
 def _describe(history: History) -> str:

@@ -250,7 +250,7 @@ def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
     if beyond:
         lines.append(
             f">100 %: {count_of(len(beyond), 'layer')} faster than these peaks; the true peaks are "
-            f"at least {_best_of(beyond)}; `modelperf profile --measure-peaks` measures them again"
+            f"at least {_best_of(beyond)}; modelperf profile --measure-peaks measures them again"
         )
     return [*lines, *_left_out(roofline, hidden)]
 

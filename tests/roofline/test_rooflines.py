@@ -432,7 +432,7 @@ total           0.002621  0.000000  100.0 %
 roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the
 roof, or, without MACs, of the bandwidth
 >100 %: 1 layer faster than these peaks; the true peaks are at least 50.00
-GMAC/s of float32; `modelperf profile --measure-peaks` measures them again
+GMAC/s of float32; modelperf profile --measure-peaks measures them again
 """)
 
 

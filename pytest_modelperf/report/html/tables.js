@@ -58,16 +58,17 @@ modelperf.tables = (() => {
     });
   }
 
+  const cellsButton = (name, table) => saveButton(name.replace(/\W+/g, "-"), () =>
+    [...table.rows].map(({ cells }) => [...cells].flatMap((cell) =>
+      [cell.textContent.trim(), ...Array(cell.colSpan - 1).fill("")])));
+
   // A table that was there before any script is saved as it reads; that of a closed case gets its
   // button when it is opened.
   function addButtons(root) {
     for (const table of root.querySelectorAll("main .scroll > table:not(.saved)")) {
       if (!table.tHead || table.closest("details:not([open])")) continue;
       table.classList.add("saved");
-      const name = table.caption?.textContent ?? "table";
-      table.parentElement.after(saveButton(name.replace(/\W+/g, "-"), () =>
-        [...table.rows].map(({ cells }) => [...cells].flatMap((cell) =>
-          [cell.textContent.trim(), ...Array(cell.colSpan - 1).fill("")]))));
+      table.parentElement.after(cellsButton(table.caption?.textContent ?? "table", table));
     }
   }
   addEventListener("DOMContentLoaded", () => addButtons(document));
@@ -354,7 +355,7 @@ modelperf.tables = (() => {
       tone(ms, interval));
 
   return {
-    RowWindow, SortableTable, nameText, note, factList, sortedBy, scrollBox, sortableBox,
+    RowWindow, SortableTable, nameText, note, factList, sortedBy, cellsButton, scrollBox, sortableBox,
     numberCell, textCell, stackedCell, shareCell, changeCell,
   };
 })();

@@ -5,7 +5,8 @@
   const { el } = modelperf;
   const { chartPart, hasTwo, sideIndexes, sideLabel, totalsOf } = modelperf.charts;
   const { changeText, decimalsFor, largest, msText, sum, wholeText } = modelperf.figures;
-  const { SortableTable, note, numberCell, scrollBox, shareCell, sortableBox } = modelperf.tables;
+  const { SortableTable, cellsButton, note, numberCell, scrollBox, shareCell, sortableBox } =
+    modelperf.tables;
 
   const headCell = (text, scope) => el("th", { scope, class: "text", text });
 
@@ -67,13 +68,14 @@
     ];
     if (!hasTwo(view)) return { parts };
     const labels = sideIndexes(view).map((side) => sideLabel(view, side));
+    const matrix = transitionTable(labels, sums, decimals);
     const layers = sum(sums.transitions.map(({ count }) => count));
     return { parts: [
       ...parts, el("h3", { text: `From ${labels.join(" to ")}` }),
       note(`How many of the ${wholeText(layers)} layers went from which precision of ` +
         `${labels.join(" to which of ")}, and how much longer they take. Choose a cell to ` +
         "see its layers in the table of kernels."),
-      scrollBox("transitions", transitionTable(labels, sums, decimals)),
+      scrollBox("transitions", matrix), cellsButton("transitions", matrix),
     ] };
   });
 })();

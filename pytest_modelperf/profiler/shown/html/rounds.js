@@ -9,8 +9,8 @@
     "are the 5th and the 95th percentile. A click on a name above hides it.";
 
   chartPart("rounds", (view) => {
-    const sides = roundsOf(view);
-    if (!sides.some(({ rounds }) => rounds.length)) return view.case && "there are no samples";
+    const sides = roundsOf(view).filter(({ rounds }) => rounds.length);
+    if (!sides.length) return view.case && "there are no samples";
     const chart = chartBox(describe(sides));
     const hint = el("p", { class: "hint", text: `${LEGEND} ${describe(sides)}` });
     return { parts: [chart, hint], draw: () => drawRounds(chart, sides) };
@@ -25,7 +25,7 @@
   }
 
   function describe(sides) {
-    return sides.filter(({ rounds }) => rounds.length).map(({ title: name, rounds }) => {
+    return sides.map(({ title: name, rounds }) => {
       const medians = rounds.map(([, , , median]) => median);
       const ends = [Math.min(...medians), Math.max(...medians)];
       const found = rounds.length === 1
