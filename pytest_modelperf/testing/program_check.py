@@ -83,7 +83,8 @@ def check(run: Run, item: pytest.Item, function: str, words: ProgramWords) -> Ca
         comparison=CaseComparison(case, (), (), outcome=Verdict.UNCHANGED),
         baseline=name,
         machine=describe_machine(),
-        accept=run.accept(item),
+        accept=run.accept(item) if words.against is None else None,
+        advice=None if words.against is None else _accept_against(words.against),
     )
     is_settled = state.is_unchanged and words.against is None
     taken = run.config.stash.get(TAKEN, None)
@@ -97,6 +98,13 @@ def check(run: Run, item: pytest.Item, function: str, words: ProgramWords) -> Ca
         outcome = run_program(run, program, outcome, is_recorded=is_recorded)
     seconds = (dt.datetime.now(dt.timezone.utc) - begun).total_seconds()
     return replace(outcome, seconds=seconds)
+
+
+def _accept_against(version: str) -> str:
+    return (
+        "allow it with the `tolerance` of modelperf.check, or give another version with `against`: "
+        f"it was compared with {printable(version)}, so a new baseline has no effect"
+    )
 
 
 def require_first(calls: int, item: pytest.Item) -> None:
