@@ -299,11 +299,12 @@ def test_functions_come_first_if_the_rest_grew_by_more_than_a_session(
     rest_ns: float, *, is_first: bool
 ) -> None:
     judged = judge_program(_rounds(2.0), _same(), _GATE)
-    stages = tuple(
+    session, rest = TimeChange(ns=7.0), TimeChange(ns=rest_ns)
+    stages = (
         StageChange(
-            name=kind, kind=kind, before=None, after=None, time=TimeChange(ns=ns), is_judged=True
-        )
-        for kind, ns in (("session", 7.0), ("rest", rest_ns))
+            name="m", kind="session", before=None, after=None, time=session, is_judged=True
+        ),
+        StageChange(name="rest", kind="rest", before=None, after=None, time=rest, is_judged=True),
     )
     assert replace(judged, stages=stages).grew_outside_sessions is is_first
 

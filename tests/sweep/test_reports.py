@@ -472,10 +472,11 @@ def test_only_the_best_of_all_layers_is_in_a_text() -> None:
     profile = measured_classifier()
     (case,) = profile.cases
     sweep = one_model()
-    best = known(sweep.sides[0].spot.best).partition("-s")[0]
-    cases = (case, replace(case, case=Case(*map(int, re.findall(r"\d+", best)))))
+    side = sweep.sides[0]
+    best = side.point(known(side.spot.best)).configuration.case
+    cases = (case, replace(case, case=best))
     text = render_sweep(replace(sweep, profile=replace(profile, cases=cases)), TextStyle(80))
-    assert re.findall(r"^at (.+)$", text, re.MULTILINE) == [best]
+    assert re.findall(r"^at (.+)$", text, re.MULTILINE) == [best.id]
 
 
 # -- JSON

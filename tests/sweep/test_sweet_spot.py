@@ -17,9 +17,10 @@ from pytest_modelperf.sweep.records import (
     PointChange,
     Sweep,
     SweepPoint,
+    choose_point,
     find_sweet_spot,
 )
-from pytest_modelperf.sweep.results import at_changes, choose_point
+from pytest_modelperf.sweep.results import at_changes
 from tests.support.sweeps import make_configuration, make_point, make_ratio, make_side
 
 # Few values, so that ties and bounds that are met exactly come up.
