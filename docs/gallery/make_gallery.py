@@ -63,7 +63,7 @@ def make_pages(project: Path) -> None:
     write_version(project / OLD, 0)
     modelperf(project, "profile", MODEL, "--batch", "1,4", "--html", "profile.html")
     modelperf(project, "compare", OLD, MODEL, "--html", "compare.html")
-    ranges = ("--batch", "1,2,4", "--cores", "1,2", "--max-seconds", "15")
+    ranges = ("--batch", "1,2,4", "--cores", "1,2", "--max-seconds", "15", "--all-layers")
     modelperf(project, "sweep", MODEL, *ranges, "--html", "sweep.html")
     variants = ("--prune-channels", "0.25,0.5", "--quantize", "int8")
     modelperf(project, "whatif", MODEL, *variants, "--html", "whatif.html")
