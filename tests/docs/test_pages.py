@@ -51,6 +51,7 @@ from pytest_modelperf.profiler.hookspecs import PROJECT
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
+from pytest_modelperf.programs.work import WORK_METRICS
 from pytest_modelperf.spec.case_spec import CaseSpec
 from pytest_modelperf.spec.declaring import CASE_WORDS, MODEL_WORDS
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
@@ -549,6 +550,7 @@ def test_the_page_on_json_has_every_metric() -> None:
         | counted
         | {"elementwise_ops", "weight_bytes", "activation_bytes", "peak_activation_bytes"}
         | {"memory_bytes", OUTPUTS, f"{LAYERS_ON}<provider>", TOTAL, f"{MEMBER}<member>"}
+        | set(WORK_METRICS)
     )
 
 
