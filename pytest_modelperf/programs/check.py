@@ -195,9 +195,11 @@ def _conclude(asked: ProgramCheck, seen: _Seen) -> CheckedProgram:
         timed = replace(timed, judged=judged)
         reasons = (*reasons, *(reason for duet in duets.values() for reason in duet.reasons))
     functions = timed.causes.functions
-    code_first = timed.judged.grew_outside_sessions
-    ordered = (*functions, *reasons) if code_first else (*reasons, *functions)
-    return _compared(asked, seen, timed, ordered)
+    if not timed.judged.grew_outside_sessions:
+        return _compared(asked, seen, timed, (*reasons, *functions))
+    more_work = [each for each in seen.work.differences if each not in seen.work.other_models]
+    others = [each for each in reasons if each not in more_work]
+    return _compared(asked, seen, timed, (*more_work, *functions, *others))
 
 
 def _model_gate(seen: _Seen, timed: _Timed, pair: SessionPair) -> Gate:

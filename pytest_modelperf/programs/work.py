@@ -66,6 +66,11 @@ class WorkComparison(Struct, frozen=True):
         """The names of the sessions whose work differs between the sides."""
         return frozenset(pair.name for pair in self.pairs if not pair.is_same_work)
 
+    @property
+    def other_models(self) -> tuple[str, ...]:
+        """The differences that say only that a model is another one, which may be as fast."""
+        return tuple(text for pair in self.pairs for text in _other_model(pair))
+
 
 def with_macs(work: CallWork, count: CountMacs, known: CallWork | None = None) -> CallWork:
     """Return the work with the MACs of each inference, counted unless `known` has them."""
@@ -178,14 +183,19 @@ def _differences(pair: SessionPair) -> Iterator[str]:
         counts = f"{before.calls} -> {after.calls}"
         yield f"{count_of(abs(change), 'inference')} of {name} {more} ({counts})"
     yield from _shape_differences(before, after, name)
-    if pair.is_other_model:
-        other = "" if before.model == after.model else f", {printable(before.model)} before"
-        macs = (CallWork(sessions=(session,)).macs for session in (before, after))
-        yield f"{name} is another model{other}{_change_of(*macs)}"
+    yield from _other_model(pair)
     for key in sorted({*before.options, *after.options}):
         old, new = before.options.get(key, "default"), after.options.get(key, "default")
         if old != new:
             yield f"{name}: {printable(key)} {printable(old)} -> {printable(new)}"
+
+
+def _other_model(pair: SessionPair) -> Iterator[str]:
+    before, after = pair.before, pair.after
+    if before is not None and after is not None and pair.is_other_model:
+        other = "" if before.model == after.model else f", {printable(before.model)} before"
+        macs = (CallWork(sessions=(session,)).macs for session in (before, after))
+        yield f"{printable(pair.name)} is another model{other}{_change_of(*macs)}"
 
 
 def _first_item_difference(before: CallWork, after: CallWork) -> Iterator[str]:

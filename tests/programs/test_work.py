@@ -46,6 +46,15 @@ def test_each_difference_of_a_session_is_one_sentence(now: SessionWork, differen
     assert found.changed == {"rec.onnx"}
 
 
+def test_the_sentence_on_another_model_is_told_from_other_work() -> None:
+    longer = replace(_REC, sha256="b" * 64, inferences=(replace(_SMALL, count=4),))
+    found = compare_work(_work(_REC), _work(longer))
+    assert found.other_models == ("rec.onnx is another model (MACs 100 -> 400, +300.0 %)",)
+    assert found.differences[-1:] == found.other_models
+    assert len(found.differences) == 2
+    assert compare_work(_work(_REC), _work(_REC)).other_models == ()
+
+
 def test_equal_work_has_no_difference_and_nothing_to_judge() -> None:
     found = compare_work(_work(_REC), _work(_REC))
     assert (found.differences, found.changed) == ((), frozenset())
