@@ -166,9 +166,12 @@ class JudgedProgram(Struct, frozen=True):
     @property
     def grew_outside_sessions(self) -> bool:
         """Whether the rest became slower by more than any session."""
-        timed = [s for s in self.stages if s.is_judged and s.time is not None and s.time.ns > 0]
-        slowest = max(timed, key=lambda stage: stage.time.ns if stage.time else 0.0, default=None)
-        return slowest is not None and slowest.kind == "rest"
+        grown = [
+            (stage.time.ns, stage.kind)
+            for stage in self.stages
+            if stage.is_judged and stage.time is not None and stage.time.ns > 0
+        ]
+        return bool(grown) and max(grown)[1] == "rest"
 
 
 def is_decided(rounds: Sequence[ProgramRound], work: WorkComparison, gate: Gate) -> bool:

@@ -79,16 +79,16 @@ class SweepRequest(Struct, frozen=True):
         )
         cases = [model.case(cores) for model in sides[-1].models for cores in self.request.cores]
         configurations = [Configuration(case, count) for case in cases for count in self.streams]
-        closer = len(cases) if self.all_layers else 1
+        details = len(cases) if self.all_layers else 1
         each_seconds = len(sides) * sides[-1].setup.policy.max_seconds
-        most_seconds = (len(configurations) + closer) * each_seconds
+        most_seconds = (len(configurations) + details) * each_seconds
         if most_seconds >= LONG_SECONDS:
-            tell(_describe_plan(sides, configurations, most_seconds, closer))
+            tell(_describe_plan(sides, configurations, most_seconds, details))
         found = run_passes(sides, configurations, watch)
         swept = sum_up(found, sides, configurations, self.threshold_ms)
         try:
             with unchanged(*(side.models[0] for side in sides)):
-                left_seconds = (most_seconds - found.seconds) / closer
+                left_seconds = (most_seconds - found.seconds) / details
                 asked = self.request if self.all_layers else at_best(swept, self.request)
                 if asked is not None:
                     swept = look_closer(swept, self.sides, asked, left_seconds, extensions, watch)
@@ -131,17 +131,17 @@ def _describe_plan(
     sides: Sequence[BoundSide],
     configurations: Sequence[Configuration],
     most_seconds: float,
-    closer: int,
+    details: int,
 ) -> str:
     """Describe how long a sweep may take.
 
-    Each of the `closer` looks takes as long as a configuration.
+    The layers of each of the `details` cases take as long as a configuration.
     """
     seconds, count = sides[-1].setup.policy.max_seconds, len(configurations)
     both = " of both models" if len(sides) > 1 else ""
-    looks = "the best in detail" if closer == 1 else f"{count_of(closer, 'case')} in detail"
+    detailed = "the best" if details == 1 else count_of(details, "case")
     return (
         f"{count_of(count, 'configuration')}{both}, up to {format_seconds(seconds)} each, and "
-        f"{looks}: up to {format_seconds(most_seconds)}; more if "
+        f"{detailed} in detail: up to {format_seconds(most_seconds)}; more if "
         f"sessions take longer than {format_seconds(LOAD_SHARE * seconds)} to load"
     )

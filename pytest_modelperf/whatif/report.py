@@ -178,7 +178,7 @@ def _largest_changes(case: WhatIfCase, level: Level | None) -> Iterator[ReportBl
         for name in {**before, **now}
         if name != WAITING
     }
-    # What is below a nanosecond is an error of rounding.
+    # Changes below a nanosecond are rounding errors.
     known = [name for name, change in changes.items() if round(change, 6)]
     largest = sorted(known, key=lambda name: -abs(changes[name]))[:_MOST_CHANGES]
     texts = (
