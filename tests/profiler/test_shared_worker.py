@@ -49,8 +49,8 @@ def rig_of(shared: SharedWorker, model: PreparedModel) -> Iterator[Rig]:
 
 
 def pid_of(rig: Rig) -> int:
-    process = getattr(rig.worker, "_process")  # noqa: B009  # which of them runs
-    return int(process.pid)
+    interpreter = getattr(rig.worker, "_interpreter")  # noqa: B009  # which of them runs
+    return int(interpreter.process.pid)
 
 
 def test_the_next_model_has_the_same_process_and_no_file_of_the_one_before(

@@ -420,8 +420,9 @@ def test_a_quantizer_that_computes_in_python_is_not_silent(tmp_path: Path) -> No
             return heard[-1]
 
     class HearingWorker(ProcessWorker):
-        def _open_channel(self) -> Channel:
-            return cast("Channel", Hearing(super()._open_channel()))
+        @property
+        def _channel(self) -> Channel:
+            return cast("Channel", Hearing(super()._channel))
 
     with pytest.raises(MeasureError, match=r"ValueError: said it several times\.$"):
         quantize_saved(tmp_path, convolutions(), code=code(COMPUTING), start=process(HearingWorker))

@@ -8,7 +8,8 @@ import tokenize
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
+from importlib.machinery import SourceFileLoader
+from types import CodeType, MappingProxyType
 
 from msgspec import Struct
 
@@ -71,14 +72,25 @@ def find_source(module: str) -> ModuleSource:
         ) from error
 
 
-# Hundreds of workers are started, and each of them would compile it again.
+# Hundreds of workers are started, and each of them would read it again.
 @lru_cache(maxsize=32)
-def compile_source(text: str, file: str) -> bytes | None:
-    """Return the compiled module for workers of this same Python, or None if it has an error."""
+def compile_module(name: str, file: str, shown: str) -> bytes | None:
+    """Return a compiled module for workers of this same Python, or None if it has an error.
+
+    Python keeps the code next to the source, so it is seldom compiled. A traceback names the file
+    `shown`.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return marshal.dumps(compile(text, file, "exec", dont_inherit=True))
-        except (SyntaxError, ValueError):
+            # Not the loader of the module, because pytest's loader rewrites the module.
+            code = SourceFileLoader(name, file).get_code(name)
+        except (ImportError, OSError, SyntaxError, ValueError):
             # A worker compiles it again and reports the error.
             return None
+    return None if code is None else marshal.dumps(_name_file(code, shown))
+
+
+def _name_file(code: CodeType, file: str) -> CodeType:
+    inner = (_name_file(c, file) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename=file, co_consts=tuple(inner))

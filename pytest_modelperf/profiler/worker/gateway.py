@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -34,7 +34,7 @@ from pytest_modelperf.files.interrupts import interrupt_delayed
 from pytest_modelperf.profiler.engines.source import (
     CALLABLE_ENGINE,
     EngineModule,
-    compile_source,
+    compile_module,
     find_source,
 )
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -117,10 +117,70 @@ class WorkerRequest(Struct, frozen=True, kw_only=True):
     is_whole_path: bool = False
 
 
+class Interpreter:
+    """A Python that a gateway started, and that waits for the modules of a worker.
+
+    Raise OSError if its program does not start.
+    """
+
+    def __init__(self, spec: str, limit_s: float = LEAST_START_LIMIT_S) -> None:
+        self.is_given_up = False
+        self._trees: list[Tree] = []
+        # A worker does not get the terminal's Ctrl-C, which would make it print a traceback. The
+        # program of another way, such as ssh, may ask the user for a password in the terminal.
+        options = TREES.popen_options() if is_local(spec) else {}
+        with ExitStack() as stack:
+            with interrupt_delayed():
+                self.process = subprocess.Popen(  # noqa: S603  # the user's gateway
+                    command_of(spec),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    # If stderr is closed here, a pipe would have its number in the worker.
+                    stderr=subprocess.DEVNULL if sys.__stderr__ is None else None,
+                    # Nothing is imported from the working folder, because a folder that came with a
+                    # model may hold a `numpy.py`. Pythons before 3.11 ignore the variable.
+                    env={**os.environ, "PYTHONSAFEPATH": "1"},
+                    **options,
+                )
+                source = cast("io.BufferedReader", self.process.stdout)
+                target = cast("io.BufferedWriter", self.process.stdin)
+                self._trees.append(TREES.tree_of(self.process.pid))
+                for undo in (self._wait, source.close, target.close, self.kill):
+                    stack.callback(_try, undo)
+            with _watchdog(limit_s, self.give_up), suppress(OSError):
+                target.write(f"{_starter_for(spec)}\n".encode())
+                target.flush()
+            self.channel = Channel(source, target)
+            stack.pop_all()
+
+    def watch(self, pid: int) -> None:
+        """End this process as well: a program that starts as a Python may start another one."""
+        self._trees.append(TREES.tree_of(pid))
+
+    def give_up(self) -> None:
+        self.is_given_up = True
+        self.kill()
+
+    def kill(self) -> None:
+        """End a local Python, or the program that connects to a remote one, which then ends too."""
+        while self._trees:
+            self._trees.pop().kill()
+
+    def end(self) -> None:
+        self.kill()
+        self._wait()
+        self.channel.close()
+
+    def _wait(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE_S)
+
+
 class ProcessWorker:
     """A worker in a process of its own, as a context that leaves no process behind.
 
-    While this process only waits for the worker, it enters `waiting`.
+    While this process only waits for the worker, it enters `waiting`. The worker may have an
+    `interpreter` that was started for its gateway before.
     """
 
     is_own_process = True
@@ -129,16 +189,14 @@ class ProcessWorker:
         self,
         request: WorkerRequest,
         waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        interpreter: Interpreter | None = None,
     ) -> None:
         self._request = request
         self._waiting = waiting
         self.is_local = is_local(request.spec)
         self._start_limit_s = max(request.limit_s, request.least_start_limit_s)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._trees: list[Tree] = []
-        self._channel: Any = None
+        self._interpreter = interpreter
         self._is_starting = False
-        self._is_given_up = False
         self._why_over = ""
         self._shows_trace = False
         self._working_folder = WorkingFolder("worker")
@@ -217,7 +275,7 @@ class ProcessWorker:
                 self._start_limit_s,
                 source=source.text,
                 file=source.file,
-                code=self._compiled(source.text, source.file),
+                code=self._compiled(engine.module, source.file, source.file),
                 options=dict(options),
             )
         except MissingModuleError as error:
@@ -250,38 +308,23 @@ class ProcessWorker:
         """End the worker and all that it started, and remove its files."""
         is_over, self._why_over = bool(self._why_over), self._why_over or "it had ended before."
         try:
-            if not self.is_local and self._channel is not None and not is_over:
+            if not self.is_local and self._interpreter is not None and not is_over:
                 with suppress(Exception):
                     self._channel.send({"command": "end"})
                     self._channel.receive(GRACE_S)
-            self._kill()
-            if self._process is not None:
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(GRACE_S)
-            if self._channel is not None:
-                self._channel.close()
-            elif self._process is not None:
-                # The start was interrupted before the channel had the pipes.
-                for pipe in (self._process.stdin, self._process.stdout):
-                    if pipe is not None:
-                        with suppress(OSError):
-                            pipe.close()
+            if self._interpreter is not None:
+                self._interpreter.end()
         finally:
             # Even if another interrupt comes.
             self._working_folder.remove()
 
     def _give_up(self) -> None:
-        self._is_given_up = True
-        self._kill()
-
-    def _kill(self) -> None:
-        """End a local worker, or the program that connects to a remote one, which then ends too."""
-        while self._trees:
-            self._trees.pop().kill()
+        if self._interpreter is not None:
+            self._interpreter.give_up()
 
     def _start(self) -> None:
         self._is_starting = True
-        self._channel = self._open_channel()
+        self._interpreter = interpreter = self._interpreter or self._start_interpreter()
         self._receive("as it started", self._start_limit_s)
         self._send((self._place(), self._modules()), self._start_limit_s)
         begun = self.ask(
@@ -299,8 +342,7 @@ class ProcessWorker:
             place=self._request.place,
         )
         if self.is_local:
-            # The program that is started as a Python may be a launcher that starts another one.
-            self._trees.append(TREES.tree_of(int(begun["pid"])))
+            interpreter.watch(int(begun["pid"]))
         self._is_starting = False
         self.processors = None if begun["processors"] is None else tuple(begun["processors"])
         self.unpinned_because = begun["unpinned_because"]
@@ -312,33 +354,17 @@ class ProcessWorker:
         if allowed is not None and allowed < self._request.cores:
             raise TooFewCoresError.of(self._request.cores, allowed, f"the worker may use {allowed}")
 
-    def _open_channel(self) -> Channel:
-        # A worker does not get the terminal's Ctrl-C, which would make it print a traceback. The
-        # program of another way, such as ssh, may ask the user for a password in the terminal.
-        options = TREES.popen_options() if self.is_local else {}
-        command = command_of(self._request.spec)
+    def _start_interpreter(self) -> Interpreter:
         try:
-            with interrupt_delayed():
-                self._process = process = subprocess.Popen(  # noqa: S603  # the user's gateway
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    # If stderr is closed here, a pipe would have its number in the worker.
-                    stderr=subprocess.DEVNULL if sys.__stderr__ is None else None,
-                    # Nothing is imported from the working folder, because a folder that came with a
-                    # model may hold a `numpy.py`. Pythons before 3.11 ignore the variable.
-                    env={**os.environ, "PYTHONSAFEPATH": "1"},
-                    **options,
-                )
-                self._trees.append(TREES.tree_of(process.pid))
+            return Interpreter(self._request.spec, self._start_limit_s)
         except OSError as error:
             raise self._describe_start(printable(str(error))) from None
-        source = cast("io.BufferedReader", process.stdout)
-        target = cast("io.BufferedWriter", process.stdin)
-        with _watchdog(self._start_limit_s, self._give_up), suppress(OSError):
-            target.write(f"{find_source(_STARTER).text!a}\n".encode())
-            target.flush()
-        return Channel(source, target)
+
+    @property
+    def _channel(self) -> Channel:
+        if self._interpreter is None:
+            raise RuntimeError("the worker was not started")
+        return self._interpreter.channel
 
     def _place(self) -> dict[str, object]:
         given = _read_spec(self._request.spec)
@@ -347,12 +373,16 @@ class ProcessWorker:
 
     def _modules(self) -> list[tuple[str, str, str, bytes | None]]:
         # Names in brackets mark lines of our code in a traceback.
-        sources = [(name, find_source(name).text, f"<{name}>") for name in SENT_MODULES]
-        return [(name, text, file, self._compiled(text, file)) for name, text, file in sources]
+        sources = [(name, f"<{name}>", find_source(name)) for name in SENT_MODULES]
+        return [
+            (name, source.text, file, self._compiled(name, source.file, file))
+            for name, file, source in sources
+        ]
 
-    def _compiled(self, text: str, file: str) -> bytes | None:
-        """Return the compiled code, or None if the worker's Python may be another one."""
-        return compile_source(text, file) if is_this_python(self._request.spec) else None
+    def _compiled(self, module: str, file: str, shown: str) -> bytes | None:
+        """Return the compiled module, or None if the worker's Python may be another one."""
+        spec = self._request.spec
+        return compile_module(module, file, shown) if is_this_python(spec) else None
 
     def _describe_start(self, reason: str) -> MeasureError:
         shown = printable(self._request.spec)
@@ -370,22 +400,35 @@ class ProcessWorker:
             start = f"no worker could be started through {shown!r}"
             what = start if self._is_starting else f"the worker ended {step}"
             return MeasureError(f"{what}: {printable(str(last_word).rstrip('.'))}.")
+        is_given_up = self._interpreter is not None and self._interpreter.is_given_up
         if self._is_starting:
             silence = f"it did not answer for {limit_s:.3g} s"
-            return self._describe_start(silence if self._is_given_up else "it ended at once")
-        if self._is_given_up:
+            return self._describe_start(silence if is_given_up else "it ended at once")
+        if is_given_up:
             ended = "the worker was ended" if self.is_local else "the worker was given up"
             return MeasureError(
                 f"no answer for {limit_s:.3g} s {step}: {ended}.",
                 Remedy("If the model takes that long, allow more with {timeout}."),
             )
-        if not self.is_local or self._process is None:
+        if not self.is_local or self._interpreter is None:
             lost = f"the connection to the worker was lost {step}"
             return MeasureError(f"{lost}. The log on that machine may say why.")
-        end = describe_end(self._process, step, self._log)
+        end = describe_end(self._interpreter.process, step, self._log)
         # Do this now, because another process may get its number later.
-        self._kill()
+        self._interpreter.kill()
         return MeasureError(end)
+
+
+def _try(action: Callable[[], object]) -> None:
+    with suppress(OSError):
+        action()
+
+
+def _starter_for(spec: str) -> str:
+    """Return the starter as one line of Python, compiled if it is for this Python."""
+    source = find_source(_STARTER)
+    code = compile_module(_STARTER, source.file, "<string>") if is_this_python(spec) else None
+    return f"{source.text!a}" if code is None else f"__import__('marshal').loads({code!r})"
 
 
 @contextmanager

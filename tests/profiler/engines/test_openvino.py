@@ -201,7 +201,7 @@ def test_the_runtime_stays_on_the_processors_of_the_worker(tmp_path: Path) -> No
     model = perceptron(tmp_path)
     x = ones(1, 8)
     with ProcessWorker(WorkerRequest(cores=1)) as worker:
-        threads = Path(f"/proc/{known(worker._process).pid}/task")
+        threads = Path(f"/proc/{known(worker._interpreter).process.pid}/task")
         before = set(threads.iterdir())
         described = worker.use_engine(BUILT_IN["openvino"], EXACT)
         assert described["name"] == "openvino"

@@ -13,16 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from pytest_modelperf.errors import EngineError, ExtensionError, MeasureError, UsageError
-from pytest_modelperf.profiler.engines.source import EngineModule, compile_source, find_source
+from pytest_modelperf.profiler.engines.source import EngineModule, compile_module, find_source
 from pytest_modelperf.profiler.worker import gateway
 from pytest_modelperf.profiler.worker.gateway import (
+    LOCAL,
     SENT_MODULES,
+    Interpreter,
     ProcessWorker,
     WorkerRequest,
     check_spec,
@@ -113,14 +115,29 @@ class TalkingChannel:
             raise TimeoutError
         return self.words.pop(0)
 
-    def close(self) -> None:
+
+@dataclass
+class TalkingInterpreter:
+    """An interpreter that already is a worker, and runs no process."""
+
+    channel: TalkingChannel
+    is_given_up: bool = False
+
+    def give_up(self) -> None:
+        self.is_given_up = True
+
+    def end(self) -> None:
         pass
+
+
+def talking(request: WorkerRequest, words: list[dict[str, Any] | None]) -> ProcessWorker:
+    interpreter: Any = TalkingInterpreter(TalkingChannel(words))
+    return ProcessWorker(request, interpreter=interpreter)
 
 
 @pytest.mark.parametrize("limit_s", [1.0, 0.8])
 def test_a_worker_that_gives_word_is_waited_for_but_not_in_silence(limit_s: float) -> None:
-    worker = ProcessWorker(WorkerRequest(limit_s=limit_s))
-    worker._channel = TalkingChannel([None, None, {"ok": "done"}])
+    worker = talking(WorkerRequest(limit_s=limit_s), [None, None, {"ok": "done"}])
     try:
         if limit_s > 0.9:
             assert worker.ask("quantize", "there") == "done"
@@ -338,27 +355,37 @@ def test_source_is_found_whatever_loads_the_module(monkeypatch: pytest.MonkeyPat
 def test_only_a_worker_of_this_python_is_sent_what_it_compiled(
     spec: str, *, is_compiled: bool
 ) -> None:
-    worker = ProcessWorker(WorkerRequest(spec=spec))
-    worker._channel = channel = TalkingChannel([{"ok": {}}])
+    worker = talking(WorkerRequest(spec=spec), [{"ok": {}}])
     try:
         worker.use_engine(FAULTY, {})
     finally:
         worker.end()
     source = find_source(FAULTY.module)
-    code = known(compile_source(source.text, source.file))
-    assert channel.sent[0]["code"] == (code if is_compiled else None)
+    code = known(compile_module(FAULTY.module, source.file, source.file))
+    sent = cast("TalkingChannel", worker._channel).sent
+    assert sent[0]["code"] == (code if is_compiled else None)
 
 
-def test_what_was_compiled_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "modelperf_compiled"
+def test_what_was_compiled_is_not_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, file = "modelperf_compiled", tmp_path / "engine.py"
+    file.write_text("def fail(): raise ValueError\nnumber = 1")
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    code = compile_source("number = 1", "engine.py")
-    assert take_module(name, "number = 2", "engine.py", code).number == 1
-    assert take_module(name, "number = 2", "engine.py").number == 2
+    code = compile_module(name, str(file), "<engine>")
+    module = take_module(name, "number = 2", "<engine>", code)
+    assert module.number == 1
+    assert take_module(name, "number = 2", "<engine>").number == 2
+    assert [*tmp_path.glob("__pycache__/engine.*.pyc")] or sys.dont_write_bytecode
+    with pytest.raises(ValueError) as error:  # noqa: PT011  # where it comes from, not what
+        module.fail()
+    assert error.traceback[-1].frame.code.raw.co_filename == "<engine>"
 
 
-def test_a_worker_says_what_is_wrong_with_a_source() -> None:
-    assert compile_source("number =", "engine.py") is None
+def test_a_worker_says_what_is_wrong_with_a_source(tmp_path: Path) -> None:
+    file = tmp_path / "engine.py"
+    file.write_text("number =")
+    assert compile_module("engine", str(file), "<engine>") is None
 
 
 def test_an_engine_without_source_cannot_be_sent() -> None:
@@ -649,14 +676,25 @@ def test_a_lock_that_cannot_be_one_is_told(tmp_path: Path, name: str, reason: st
         pass
 
 
-def test_a_start_that_is_interrupted_leaves_no_pipe_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_is_interrupted_leaves_no_pipe_open(
+    monkeypatch: pytest.MonkeyPatch, started: list[subprocess.Popen[bytes]]
+) -> None:
     def interrupt(_name: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(gateway, "find_source", interrupt)
-    worker = ProcessWorker(WorkerRequest())
-    with pytest.raises(KeyboardInterrupt), worker:
+    with pytest.raises(KeyboardInterrupt), ProcessWorker(WorkerRequest()):
         pass
-    process = known(worker._process)
+    (process,) = started
     assert known(process.stdin).closed
     assert known(process.stdout).closed
+
+
+def test_a_worker_uses_an_interpreter_that_was_started_before(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    interpreter = Interpreter(LOCAL)
+    with ProcessWorker(WorkerRequest(), interpreter=interpreter) as worker:
+        assert worker.use_engine(FAULTY, {})
+    assert started == [interpreter.process]
+    assert interpreter.process.poll() is not None
