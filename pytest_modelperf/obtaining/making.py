@@ -39,7 +39,7 @@ from pytest_modelperf.profiler.engines.callable import find_named
 from pytest_modelperf.profiler.engines.source import BUILT_IN, DEFAULT_ENGINE
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import start_worker
-from pytest_modelperf.profiler.worker.gateway import Worker
+from pytest_modelperf.profiler.worker.client import Worker
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion
 

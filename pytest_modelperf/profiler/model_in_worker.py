@@ -42,8 +42,9 @@ from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up, start_worker
 from pytest_modelperf.profiler.shown.conditions import noise_of
+from pytest_modelperf.profiler.worker.client import ProcessWorker
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
+from pytest_modelperf.profiler.worker.gateway import is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 
 Watch: TypeAlias = Callable[[Progress], None]

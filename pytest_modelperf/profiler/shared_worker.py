@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.model_in_worker import (
 from pytest_modelperf.profiler.prepare import PreparedModel
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, worker_request
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.client import ProcessWorker, WorkerRequest
 
 # A runtime keeps some memory of each model, and more of a large one.
 _MOST_KEPT_BYTES = 256 << 20

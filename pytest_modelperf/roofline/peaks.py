@@ -33,7 +33,7 @@ from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.kernels import kernel_run_of
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.worker.client import ProcessWorker
 from pytest_modelperf.report.document import SCHEMA, dump_document
 from pytest_modelperf.roofline.records import (
     Bandwidth,

@@ -42,7 +42,7 @@ from pytest_modelperf.profiler.prepare import Model, prepare
 from pytest_modelperf.profiler.request import ProfileRequest, profile_bound
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import set_up
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.worker.client import ProcessWorker
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.sizing.candidates import (
     WINDOWS,

@@ -41,7 +41,7 @@ from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.rounds import sample_in_turn
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, step_of
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.worker.client import ProcessWorker
 from pytest_modelperf.stats.estimates import rate_of_rounds, ratio_of_rounds, summarize
 from pytest_modelperf.stats.records import Ratio, rounds_within, spread_of_round
 from pytest_modelperf.sweep.records import (

@@ -33,7 +33,7 @@ from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.rounds import sample_duet
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up, step_of
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.worker.client import ProcessWorker
 from pytest_modelperf.stats.decisions import Decision
 from pytest_modelperf.stats.duet import DuetRule, judge_duet
 from pytest_modelperf.stats.estimates import needed_samples

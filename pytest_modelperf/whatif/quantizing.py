@@ -21,7 +21,8 @@ from pytest_modelperf.profiler.inputs.made import Feed
 from pytest_modelperf.profiler.machine.describe import cores_available
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import start_worker
-from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S, Worker
+from pytest_modelperf.profiler.worker.client import DEFAULT_LIMIT_S, Worker
+from pytest_modelperf.profiler.worker.gateway import LEAST_START_LIMIT_S
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.pruned import ProductCounts, read_products
 

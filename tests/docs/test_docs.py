@@ -39,7 +39,8 @@ from pytest_modelperf.profiler.shown.conditions import (
     MAX_THROTTLED,
 )
 from pytest_modelperf.profiler.shown.tables.layer_columns import ALL_COLUMNS
-from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S
+from pytest_modelperf.profiler.worker.client import DEFAULT_LIMIT_S
+from pytest_modelperf.profiler.worker.gateway import LEAST_START_LIMIT_S
 from pytest_modelperf.stats.decisions import EARLY_LOOKS, LOOKS, share_level, spend_level
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.processes import FEWEST_PROCESSES

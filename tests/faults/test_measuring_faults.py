@@ -40,7 +40,7 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.sampling.rounds import sample, sample_duet
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.worker.client import ProcessWorker
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.whatif.quantizing import quantize

@@ -19,7 +19,7 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import external_files, open_model
 from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import read_twin
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.worker.client import ProcessWorker
 from tests.support.command import run
 from tests.support.small_models import ones, parse
 

@@ -49,7 +49,6 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("programs/station/served.py", "pickle"): "the result of the user's own function",
     ("profiler/measured_cases.py", "import_module"): "the module of a function that the test gave",
     ("profiler/engines/callable.py", "import_module"): "a function that the user names",
-    ("profiler/engines/source.py", "compile"): "what a worker of this Python will run, not here",
     ("profiler/engines/source.py", "marshal"): "the same, to be sent",
     ("profiler/machine/hardware.py", "subprocess"): "sysctl, with fixed arguments",
     ("profiler/worker/endings.py", "subprocess"): "the type of a process that was started",

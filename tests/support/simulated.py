@@ -19,12 +19,9 @@ from pytest_modelperf.profiler import model_in_worker
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import start_worker
 from pytest_modelperf.profiler.worker.agent import Agent
+from pytest_modelperf.profiler.worker.client import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.endings import failure
-from pytest_modelperf.profiler.worker.gateway import (
-    ProcessWorker,
-    WorkerRequest,
-    is_this_python,
-)
+from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.worker.process import Meter
 
 _SIMULATED = ("tests.support.timed", "tests.support.planned")

@@ -37,9 +37,9 @@ NOTES_TURNS = """
 
     @pytest.fixture(autouse=True)
     def note_turns(monkeypatch):
-        import pytest_modelperf.profiler.worker.gateway as gateway
+        import pytest_modelperf.profiler.worker.client as client
 
-        enter, leave = gateway.ProcessWorker.__enter__, gateway.ProcessWorker.__exit__
+        enter, leave = client.ProcessWorker.__enter__, client.ProcessWorker.__exit__
 
         def note(word):
             with open(f"turns-{os.getpid()}.txt", "a") as file:
@@ -54,8 +54,8 @@ NOTES_TURNS = """
             note("ends")
             return result
 
-        monkeypatch.setattr(gateway.ProcessWorker, "__enter__", entered)
-        monkeypatch.setattr(gateway.ProcessWorker, "__exit__", left)
+        monkeypatch.setattr(client.ProcessWorker, "__enter__", entered)
+        monkeypatch.setattr(client.ProcessWorker, "__exit__", left)
 """
 
 

@@ -26,7 +26,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.engines import onnxruntime_quantizer
 from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.inputs.made import Feed
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.client import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from pytest_modelperf.profiler.worker.starter import Channel
 from pytest_modelperf.whatif.pruned import read_products, write_stored

@@ -9,7 +9,8 @@ from msgspec import Struct, field
 from pytest_modelperf.errors import PLAIN, Wording
 from pytest_modelperf.profiler.engines.source import BUILT_IN, DEFAULT_ENGINE, EngineModule
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
-from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LOCAL
+from pytest_modelperf.profiler.worker.client import DEFAULT_LIMIT_S
+from pytest_modelperf.profiler.worker.gateway import LOCAL
 
 
 class Setup(Struct, frozen=True, kw_only=True):

@@ -30,12 +30,8 @@ from pytest_modelperf.profiler.measurements import (
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress, WatchSampling
 from pytest_modelperf.profiler.sampling.rounds import IsEnough, sample
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.worker.gateway import (
-    ProcessWorker,
-    Worker,
-    WorkerRequest,
-    is_this_python,
-)
+from pytest_modelperf.profiler.worker.client import ProcessWorker, Worker, WorkerRequest
+from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.worker.timing import FINE_NS
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.stats.records import PartTurns, Turns

@@ -15,7 +15,7 @@ import pytest
 from pytest_modelperf.profiler.engines import callable as engine
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.client import ProcessWorker, WorkerRequest
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.client import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.sessions import ModelLocation
 from tests.support.light_models import light_model
 from tests.support.small_models import ones, parse

@@ -17,7 +17,7 @@ from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.model_in_worker import variant_options
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.client import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.sessions import ModelLocation
 from tests.profiler.engines.test_openvino import perceptron
 from tests.support.small_models import ones

@@ -11,7 +11,7 @@ from pytest_modelperf.errors import ExtensionError
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up
-from pytest_modelperf.profiler.worker.gateway import Worker
+from pytest_modelperf.profiler.worker.client import Worker
 
 
 class Describing:

@@ -17,7 +17,7 @@ from pytest_modelperf.profiler.sampling.kernels import Profiled, run_kernels
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import PlacedPart, Rig, Workload
-from pytest_modelperf.profiler.worker.gateway import Worker
+from pytest_modelperf.profiler.worker.client import Worker
 from tests.support.facts import make_engine
 
 

@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.sampling.duet import SharedDuet, SplitDuet, Start
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.profiler.worker.gateway import Worker
+from pytest_modelperf.profiler.worker.client import Worker
 from pytest_modelperf.profiler.worker.process import Meter
 from pytest_modelperf.profiler.worker.starter import Channel
 from tests.support.facts import make_engine

@@ -22,7 +22,7 @@ from tests.support.facts import make_engine
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine, StepPlan
-    from pytest_modelperf.profiler.worker.gateway import Worker
+    from pytest_modelperf.profiler.worker.client import Worker
 
 
 Array = npt.NDArray[np.generic]
