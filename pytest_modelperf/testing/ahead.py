@@ -116,6 +116,9 @@ def _settle_group(
         workers = SharedWorkers(places, time)
         # After an interrupt, the workers end first, so that no thread waits for one.
         stack.callback(workers.end)
+        if cache is None or cache.is_empty:
+            # Nothing is known, so the workers start while the first models are read.
+            workers.start(checks[0].setup, checks[0].request.cores[0])
 
         def settle(check: CaseCheck) -> SettledCheck | None:
             try:
@@ -143,9 +146,6 @@ def _settle(
 ) -> SettledCheck | None:
     """Settle a case from the cache of earlier runs, or by its plan now, if that is possible."""
     key, file = None, open_model(check.graph)
-    if cache is None or cache.is_empty:
-        # Nothing is known, so the workers start while the digest of the first model is computed.
-        workers.start(check.setup, check.request.cores[0])
     if cache is not None:
         context = checker.context
         stored = context.baseline(str(check.baseline), context.machine_of(check.setup).key)

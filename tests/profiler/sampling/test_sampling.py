@@ -740,15 +740,19 @@ def test_the_only_round_of_a_slow_model_is_as_long_however_long_it_loads(load_ns
     assert len(only.times_ns) == policy.min_slow_block
 
 
-@pytest.mark.parametrize(("inference_ms", "inferences"), [(1, 30), (5, 6), (40, 6), (80, 6)])
+@pytest.mark.parametrize(
+    ("inference_ms", "warmup", "inferences"), [(1, 6, 30), (5, 4, 6), (40, 1, 6), (80, 1, 6)]
+)
 def test_the_shortest_run_has_the_inferences_of_a_median_or_those_of_30_ms(
-    inference_ms: int, inferences: int
+    inference_ms: int, warmup: int, inferences: int
 ) -> None:
     bench = FakeBench(FakeClock(), steady(inference_ms * MS), load_ns=MS)
 
     (only,) = run(bench, replace(SHORTEST_POLICY, stretch_seconds=1.0))
 
     assert len(only.times_ns) == inferences
+    *before, _ = bench.blocks[0]
+    assert sum(taken for _, taken in before) == warmup
 
 
 def test_a_model_whose_rounds_are_short_has_no_more_time_than_it_had() -> None:
