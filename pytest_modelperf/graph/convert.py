@@ -26,7 +26,7 @@ MAX_BODY_DEPTH = 32
 MAX_NODES = 200_000
 
 
-class Call(Struct, frozen=True, eq=False):
+class Call(Struct, frozen=True, gc=False, eq=False):
     """A NodeProto as plain values. `kinds` has the types of all attributes, even of bodies."""
 
     proto: NodeProto

@@ -47,7 +47,9 @@ class UnknownShapeError(Exception):
         self.tensor = tensor
 
 
-class Tensor(Struct, frozen=True, eq=False):
+# The garbage collector skips these, and the layers counted from them. A large graph has thousands,
+# and none is in a circle of references.
+class Tensor(Struct, frozen=True, gc=False, eq=False):
     """One value in the graph, with everything that is known about it before a run.
 
     `shape` is None if even the rank is unknown. A None inside it is an unknown dimension. Only
@@ -109,7 +111,7 @@ def is_open(tensor: Tensor | None) -> bool:
     return tensor is not None and not tensor.has_known_shape
 
 
-class Node(Struct, frozen=True, eq=False):
+class Node(Struct, frozen=True, gc=False, eq=False):
     """One operator call.
 
     An absent optional input or output is None. `trips` is how often the bodies run: the count of a
@@ -179,7 +181,7 @@ class ZeroPoint(Struct, frozen=True):
     block_size: int | None = None
 
 
-class Weight(Struct, frozen=True, eq=False):
+class Weight(Struct, frozen=True, gc=False, eq=False):
     """One stored constant of the model: an initializer, a Constant node, or a generated one.
 
     `origin` is "initializer", "sparse", or the type of the node that makes it. `params` is its

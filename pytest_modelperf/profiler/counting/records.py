@@ -56,7 +56,7 @@ class Sparsity(Struct, frozen=True):
 SPARSITY = JsonObject(Sparsity, "* ratio?", ratio=Figure | None)
 
 
-class StaticLayer(Struct, frozen=True):
+class StaticLayer(Struct, frozen=True, gc=False):
     """The cost of one node of the graph in one inference.
 
     `id` is the name of the first output. `weight` names the largest parameter, and `weight_macs`
