@@ -8,7 +8,9 @@ time of the whole, so that a busy machine does not make a change look smaller.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 import numpy.typing as npt
@@ -83,17 +85,38 @@ def _fast_run_ns(times_ns: Floats, is_calm: npt.NDArray[np.bool_]) -> float:
     return float(np.quantile(runs, _CALM_SHARE, method="lower"))
 
 
-def calm_ns(rounds: Sequence[PartRound]) -> float:
-    """Return the undisturbed time of the whole model before the change."""
+class WholeTime(Struct, frozen=True):
+    """The bounds of the undisturbed time of a whole model, which are equal on a calm machine."""
+
+    low_ns: float
+    high_ns: float
+
+    @property
+    def likely_ns(self) -> float:
+        return math.sqrt(self.low_ns * self.high_ns)
+
+
+def time_whole(rounds: Sequence[PartRound]) -> WholeTime:
+    """Return the undisturbed time of the whole model before the change.
+
+    If all turns were disturbed on several processors, only bounds are known. The model runs at its
+    usual speed while all its threads run. If they always waited together, that was the unstalled
+    time. If two threads waited as long, but independently, it was the square of that share.
+    """
     before = [each.whole[0] for each in rounds]
-    if any(turns.unstalled_ns for turns in before):
-        # All turns of a slow model are disturbed, and their unstalled time is near the true time.
-        # Some turns of a fast model are undisturbed, and its unstalled time can be too short,
-        # because of waits that began before the turn.
-        unstalled = np.median(np.concatenate([_own(turns) for turns in before]))
-        fast = np.quantile(np.concatenate([turns.times_ns for turns in before]), _FAST_SHARE)
-        return max(min(float(unstalled), float(fast)), _SHORTEST_NS)
-    return max(undisturbed_ns([_own(turns) for turns in before]), _SHORTEST_NS)
+    if not any(turns.unstalled_ns for turns in before):
+        calm = max(undisturbed_ns([_own(turns) for turns in before]), _SHORTEST_NS)
+        return WholeTime(calm, calm)
+    times = np.concatenate([np.asarray(turns.times_ns, dtype=np.float64) for turns in before])
+    unstalled = np.concatenate([_own(turns) for turns in before])
+    longest = float(np.median(unstalled))
+    # Some turns of a fast model are undisturbed, and its unstalled time can be too short, because
+    # of waits that began before the turn.
+    fast = float(np.quantile(times, _FAST_SHARE))
+    if fast <= longest:
+        return WholeTime(max(fast, _SHORTEST_NS), max(fast, _SHORTEST_NS))
+    shortest = float(np.median(unstalled**2 / np.maximum(times, _SHORTEST_NS)))
+    return WholeTime(max(shortest, _SHORTEST_NS), max(longest, _SHORTEST_NS))
 
 
 def undisturbed_ns(rounds_ns: Sequence[Sequence[float] | Floats]) -> float:
@@ -117,34 +140,38 @@ def part_share(rounds: Sequence[PartRound]) -> float:
 def judge_parts(rounds: Sequence[PartRound], rule: DuetRule, *, is_last: bool) -> Decision:
     """Judge the median of the model by its parts in the rounds so far.
 
-    An answer must hold in place and alone, and the figure is between these two (see `_shifts`).
+    An answer must hold in place and alone, and for both bounds of the time of the whole. The figure
+    is between these (see `_shifts`).
     """
-    whole = calm_ns(rounds)
+    whole = time_whole(rounds)
     tick_ns = max(turns.tick_ns for each in rounds for turns in each.whole)
-    found = [
-        judge_once_a_round(
-            [(whole, max(whole + shift, _SHORTEST_NS)) for shift in shifts],
+    in_place, alone, likely = zip(*(_sums_of_shifts(each) for each in rounds), strict=True)
+
+    def judge(shifts: Sequence[float], whole_ns: float) -> Decision:
+        return judge_once_a_round(
+            [(whole_ns, max(whole_ns + shift, _SHORTEST_NS)) for shift in shifts],
             rule,
             len(rounds),
             is_last=is_last,
             tick_ns=tick_ns * len(rounds[0].before),
         )
-        for shifts in zip(*(_sums_of_shifts(each) for each in rounds), strict=True)
-    ]
-    in_place, alone, figure = found
+
+    bounds = dict.fromkeys((whole.low_ns, whole.high_ns))
+    found = [judge(shifts, whole_ns) for shifts in (in_place, alone) for whole_ns in bounds]
+    figure = judge(likely, whole.likely_ns)
+    answer = _common_answer({each.answer for each in found})
     low, high = figure.low, figure.high
     if low is not None and high is not None:
         low = min(low, *(each.low for each in found if each.low is not None))
         high = max(high, *(each.high for each in found if each.high is not None))
-    return replace(figure, answer=_common_answer(in_place, alone), low=low, high=high)
+    return replace(figure, answer=answer, low=low, high=high)
 
 
-def _common_answer(one: Decision, other: Decision) -> RatioAnswer:
-    """Return the answer that both give. "Better" includes "not worse"."""
-    answers = {one.answer, other.answer}
+def _common_answer(answers: AbstractSet[RatioAnswer]) -> RatioAnswer:
+    """Return the answer that all give. "Better" includes "not worse"."""
     if answers == {RatioAnswer.BETTER, RatioAnswer.NOT_WORSE}:
         return RatioAnswer.NOT_WORSE
-    return one.answer if len(answers) == 1 else RatioAnswer.OPEN
+    return next(iter(answers)) if len(answers) == 1 else RatioAnswer.OPEN
 
 
 class MedianAnswer(Struct, frozen=True):
@@ -224,7 +251,8 @@ class Beyond(Struct, frozen=True):
 class PartsAnswer(Struct, frozen=True):
     """All results of rounds in which parts ran with the whole.
 
-    `calm_ns` is the undisturbed time of the whole before the change. A single round has no figures.
+    `calm_ns` is the likely undisturbed time of the whole before the change. A single round has no
+    figures.
     """
 
     median: MedianAnswer
@@ -235,7 +263,10 @@ class PartsAnswer(Struct, frozen=True):
 
 def judge_last(rounds: Sequence[PartRound], rule: DuetRule) -> PartsAnswer:
     """Judge the rounds of a duet after the last one. Each bound has the level of the rule."""
-    median, before_ns = judge_whole_and_parts(rounds, rule, is_last=True), calm_ns(rounds)
+    median, before_ns = (
+        judge_whole_and_parts(rounds, rule, is_last=True),
+        time_whole(rounds).likely_ns,
+    )
     if len(rounds) == 1:
         return PartsAnswer(median, before_ns)
     figures = part_figures(rounds, rule.level)

@@ -9,12 +9,12 @@ from pytest_modelperf.stats.decisions import RatioAnswer
 from pytest_modelperf.stats.duet import DuetRule
 from pytest_modelperf.stats.parts import (
     PartRound,
-    calm_ns,
     judge_parts,
     judge_whole_and_parts,
     paired_shift,
     part_figures,
     part_share,
+    time_whole,
 )
 from pytest_modelperf.stats.records import PartTurns, Turns
 from tests.support.known import known
@@ -191,14 +191,52 @@ def test_the_share_of_the_parts_is_that_of_the_side_where_it_is_larger() -> None
     assert part_share(rounds(3, shift=0.3, whole=0.3)) == pytest.approx(0.35 / 1.3, rel=0.05)
 
 
-def test_of_several_processors_the_longest_wait_of_a_thread_does_not_count() -> None:
-    """All waits together leave too little of a turn: the threads waited at the same time."""
-    waited = Turns(
-        times_ns=(3 * WHOLE,) * 9, running_ns=(WHOLE // 3,) * 9, unstalled_ns=(WHOLE + 900,) * 9
+def disturbed(whole: float, spread: float, random: np.random.Generator) -> Turns:
+    """Turns of two threads that each wait for half of the time, and never run undisturbed."""
+    found = turns(4 * whole, random, spread)
+    return Turns(
+        times_ns=found.times_ns,
+        running_ns=tuple(time // 10 for time in found.times_ns),
+        unstalled_ns=tuple(time // 2 for time in found.times_ns),
     )
-    usual = rounds(5, shift=0.0)
-    busy = [PartRound((waited, each.whole[1]), each.before, each.after) for each in usual]
-    assert calm_ns(busy) == pytest.approx(WHOLE, rel=0.01)
+
+
+def busy_rounds(count: int, *, shift: float) -> list[PartRound]:
+    """Rounds of two busy processors: the parts ran undisturbed, and the whole models never."""
+    random = np.random.default_rng(1)
+    return [
+        PartRound(
+            (disturbed(WHOLE, 0.1, random), disturbed(WHOLE * (1 + shift), 0.1, random)),
+            each.before,
+            each.after,
+        )
+        for each in rounds(count, shift=shift)
+    ]
+
+
+def test_the_time_of_the_whole_is_between_waits_at_once_and_one_after_the_other() -> None:
+    found = time_whole(busy_rounds(9, shift=0.0))
+    assert found.low_ns == pytest.approx(WHOLE, rel=0.05)
+    assert found.high_ns == pytest.approx(2 * WHOLE, rel=0.05)
+    assert found.likely_ns == pytest.approx(1.41 * WHOLE, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("shift", "answer"),
+    [
+        (0.01, RatioAnswer.NOT_WORSE),
+        # Half of it, as a share of the longest time that the whole may take, would be allowed.
+        (0.03, RatioAnswer.OPEN),
+        (0.05, RatioAnswer.OPEN),
+        (0.07, RatioAnswer.WORSE),
+    ],
+)
+def test_on_busy_processors_an_answer_holds_for_both_bounds_of_the_whole(
+    shift: float, answer: RatioAnswer
+) -> None:
+    found = judge_parts(busy_rounds(12, shift=shift), RULE, is_last=True)
+    assert found.answer is answer
+    assert known(found.low) <= 1 + shift <= known(found.high)
 
 
 def test_turns_that_nobody_disturbed_tell_the_time_of_the_whole_among_many() -> None:
@@ -206,11 +244,12 @@ def test_turns_that_nobody_disturbed_tell_the_time_of_the_whole_among_many() -> 
     waited = Turns(times_ns=times, running_ns=(WHOLE,) * 9, unstalled_ns=(2 * WHOLE,) * 9)
     usual = rounds(5, shift=0.0)
     busy = [PartRound((waited, each.whole[1]), each.before, each.after) for each in usual]
-    assert calm_ns(busy) == pytest.approx(WHOLE, rel=0.05)
+    found = time_whole(busy)
+    assert found.low_ns == found.high_ns == pytest.approx(WHOLE, rel=0.05)
 
 
 def test_the_whole_is_timed_without_disturbances() -> None:
     usual = rounds(5, shift=0.0)
     disturbed = Turns(times_ns=(WHOLE, WHOLE, WHOLE, 3 * WHOLE, 3 * WHOLE))
     busy = [PartRound((disturbed, each.whole[1]), each.before, each.after) for each in usual]
-    assert calm_ns(busy) == pytest.approx(WHOLE)
+    assert time_whole(busy).likely_ns == pytest.approx(WHOLE)
