@@ -99,9 +99,9 @@ class WholeTime(Struct, frozen=True):
 def time_whole(rounds: Sequence[PartRound]) -> WholeTime:
     """Return the undisturbed time of the whole model before the change.
 
-    If all turns were disturbed on several processors, only bounds are known. The model runs at its
-    usual speed while all its threads run. If they always waited together, that was the unstalled
-    time. If two threads waited as long, but independently, it was the square of that share.
+    If all turns were disturbed on several processors, only bounds are known. If all threads of a
+    turn waited together, the unstalled time is right. If two threads waited as long, but
+    independently of each other, both ran for the square of that share of the turn.
     """
     before = [each.whole[0] for each in rounds]
     if not any(turns.unstalled_ns for turns in before):
