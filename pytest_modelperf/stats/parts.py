@@ -91,6 +91,10 @@ class WholeTime(Struct, frozen=True):
     low_ns: float
     high_ns: float
 
+    @classmethod
+    def between(cls, low_ns: float, high_ns: float) -> WholeTime:
+        return cls(max(low_ns, _SHORTEST_NS), max(high_ns, _SHORTEST_NS))
+
     @property
     def likely_ns(self) -> float:
         return math.sqrt(self.low_ns * self.high_ns)
@@ -105,8 +109,8 @@ def time_whole(rounds: Sequence[PartRound]) -> WholeTime:
     """
     before = [each.whole[0] for each in rounds]
     if not any(turns.unstalled_ns for turns in before):
-        calm = max(undisturbed_ns([_own(turns) for turns in before]), _SHORTEST_NS)
-        return WholeTime(calm, calm)
+        calm = undisturbed_ns([_own(turns) for turns in before])
+        return WholeTime.between(calm, calm)
     times = np.concatenate([np.asarray(turns.times_ns, dtype=np.float64) for turns in before])
     unstalled = np.concatenate([_own(turns) for turns in before])
     longest = float(np.median(unstalled))
@@ -114,9 +118,9 @@ def time_whole(rounds: Sequence[PartRound]) -> WholeTime:
     # of waits that began before the turn.
     fast = float(np.quantile(times, _FAST_SHARE))
     if fast <= longest:
-        return WholeTime(max(fast, _SHORTEST_NS), max(fast, _SHORTEST_NS))
+        return WholeTime.between(fast, fast)
     shortest = float(np.median(unstalled**2 / np.maximum(times, _SHORTEST_NS)))
-    return WholeTime(max(shortest, _SHORTEST_NS), max(longest, _SHORTEST_NS))
+    return WholeTime.between(shortest, longest)
 
 
 def undisturbed_ns(rounds_ns: Sequence[Sequence[float] | Floats]) -> float:
@@ -263,10 +267,8 @@ class PartsAnswer(Struct, frozen=True):
 
 def judge_last(rounds: Sequence[PartRound], rule: DuetRule) -> PartsAnswer:
     """Judge the rounds of a duet after the last one. Each bound has the level of the rule."""
-    median, before_ns = (
-        judge_whole_and_parts(rounds, rule, is_last=True),
-        time_whole(rounds).likely_ns,
-    )
+    median = judge_whole_and_parts(rounds, rule, is_last=True)
+    before_ns = time_whole(rounds).likely_ns
     if len(rounds) == 1:
         return PartsAnswer(median, before_ns)
     figures = part_figures(rounds, rule.level)
