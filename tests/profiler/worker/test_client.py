@@ -1,4 +1,4 @@
-"""The worker: what it answers, how its end is told, and that nothing is left of it."""
+"""The answers of a worker, the reports of its end, and that it leaves no process or file."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def describe(options):
 
 def test_a_worker_has_of_this_package_what_was_sent_alone() -> None:
     with ProcessWorker(WorkerRequest(limit_s=60.0, paths=sys.path)) as worker:
-        told = worker.ask("engine", "as it loaded", source=LOADED, file="e.py", options={})
-    assert told["loaded"] == sorted(SENT_MODULES)
+        answer = worker.ask("engine", "as it loaded", source=LOADED, file="e.py", options={})
+    assert answer["loaded"] == sorted(SENT_MODULES)
 
 
 def test_each_inference_is_timed() -> None:
@@ -148,7 +148,7 @@ def test_a_worker_keeps_to_as_many_processors_as_it_has_cores() -> None:
 
 
 @on_linux
-def test_the_noise_of_a_block_is_told() -> None:
+def test_a_block_reports_its_noise() -> None:
     with working() as worker:
         noise = run_block(worker)["noise"]
     assert noise["wall_ns"] > 0
@@ -172,15 +172,17 @@ def test_the_noise_of_a_block_is_told() -> None:
         ({"do": "exit"}, "ended with status 7 in round 3"),
     ],
 )
-@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
-def test_how_a_worker_ended_is_told_with_the_last_step(options: dict[str, str], said: str) -> None:
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="waitid shows how a child ended")
+def test_the_error_names_how_a_worker_ended_and_its_last_step(
+    options: dict[str, str], said: str
+) -> None:
     with pytest.raises(MeasureError) as error, working(at="2", **options) as worker:
         run_block(worker)
     assert said in str(error.value)
 
 
-@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
-def test_why_a_worker_ended_is_told_whoever_asks_it_later() -> None:
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="waitid shows how a child ended")
+def test_later_requests_also_report_why_a_worker_ended() -> None:
     with working(at="2", do="signal", signal="SIGKILL") as worker:
         with pytest.raises(MeasureError) as first:
             run_block(worker)
@@ -212,7 +214,7 @@ def test_a_worker_that_is_silent_for_too_long_is_ended(tmp_path: Path) -> None:
 
 @on_linux
 def test_a_worker_that_takes_nothing_in_is_ended(tmp_path: Path) -> None:
-    """The pipe to it holds 64 KiB, and whoever sends more waits for it to read."""
+    """A pipe holds 64 KiB, so sending more waits until the worker reads."""
     note = tmp_path / "pid"
     inputs = {"x": ("uint8", "|u1", (1 << 24,), bytes(1 << 24))}
     with working(note=str(note)) as worker:
@@ -251,7 +253,7 @@ def test_a_program_that_is_no_interpreter_and_goes_on_is_ended(tmp_path: Path) -
     assert all(map(ends, children() - before))
 
 
-def test_memory_that_runs_out_is_told_and_the_worker_lives_on() -> None:
+def test_a_lack_of_memory_is_reported_and_the_worker_lives_on() -> None:
     with working(at="2", do="grow") as worker:
         with pytest.raises(MeasureError, match="memory ran out in round 3: MemoryError"):
             run_block(worker)
@@ -272,7 +274,7 @@ def test_an_exception_of_the_engine_is_one_clear_line() -> None:
         ("def describe(_): raise OSError('no \\udcff here')", r"OSError: no \udcff here"),
     ],
 )
-def test_an_engine_that_answers_in_no_way_that_can_be_sent_is_told(source: str, said: str) -> None:
+def test_an_answer_that_cannot_be_sent_is_reported(source: str, said: str) -> None:
     with (
         pytest.raises(MeasureError, match=re.escape(said)),
         ProcessWorker(WorkerRequest(limit_s=60.0, paths=sys.path)) as worker,
@@ -303,8 +305,8 @@ def describe(options):
 
 def test_an_engine_may_describe_itself_with_subclasses_of_plain_types() -> None:
     with ProcessWorker(WorkerRequest(limit_s=60.0, paths=sys.path)) as worker:
-        told = worker.ask("engine", "as it loaded", source=SUBCLASSES, file="e.py", options={})
-    assert told == {
+        answer = worker.ask("engine", "as it loaded", source=SUBCLASSES, file="e.py", options={})
+    assert answer == {
         "version": "1.2",
         "options": {"level": "all"},
         "providers": ("CPU", "GPU"),
@@ -554,11 +556,11 @@ def test_a_worker_begins_where_its_gateway_says_and_apart_from_this_terminal(
     folder = tmp_path / "new"
     spec = f"popen//chdir={folder}//env:A=b//nice=3"
     with ProcessWorker(WorkerRequest(spec=spec)) as worker:
-        told = worker.ask("engine", "as it loaded", source=PLACED, file="e.py", options={})
-    assert told.pop("main") is True
-    assert told.pop("session") == 0
-    assert told.pop("niceness") in {3, False}
-    assert told == {"folder": str(folder), "variable": "b", "inputs": [b"", 11]}
+        answer = worker.ask("engine", "as it loaded", source=PLACED, file="e.py", options={})
+    assert answer.pop("main") is True
+    assert answer.pop("session") == 0
+    assert answer.pop("niceness") in {3, False}
+    assert answer == {"folder": str(folder), "variable": "b", "inputs": [b"", 11]}
 
 
 def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:
@@ -582,12 +584,12 @@ def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system lists who holds a lock")
-def test_who_holds_the_lock_is_told_and_not_waited_for_without_end(tmp_path: Path) -> None:
+def test_the_holder_of_the_lock_is_reported_and_the_wait_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    told = f"did not end within 0 s: process {os.getpid()} holds {path}. End it if it hangs, or "
+    message = f"did not end within 0 s: process {os.getpid()} holds {path}. End it if it hangs, or "
     with (
         measuring_alone(path=path),
-        pytest.raises(MeasureError, match=told),
+        pytest.raises(MeasureError, match=message),
         measuring_alone(path=path, longest_s=0),
     ):
         pass
@@ -598,7 +600,7 @@ def test_who_holds_the_lock_is_told_and_not_waited_for_without_end(tmp_path: Pat
     ("name", "reason"),
     [("folder", "Is a directory"), ("link", "it is a link"), ("file/lock", "File exists")],
 )
-def test_a_lock_that_cannot_be_one_is_told(tmp_path: Path, name: str, reason: str) -> None:
+def test_a_path_that_cannot_be_a_lock_is_reported(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")
