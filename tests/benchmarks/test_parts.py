@@ -23,6 +23,7 @@ from parts_results import (
     Setting,
     Truth,
     change_table,
+    expected,
     read_check,
     short_table,
 )
@@ -101,6 +102,31 @@ def test_slight_changes_are_counted_apart() -> None:
     cells = columns(short_table(Found((), [Held(each, truth) for each in checks])))
     assert cells["0.5 % more: found"] == "2 of 2"
     assert cells["median s"] == "6.5"
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "seconds"), [(QUIET, 1, 4.0), (BUSY, 1, 8.0), (QUIET, 2, 10.0)]
+)
+def test_a_slight_change_has_a_time_by_load_and_cores(
+    load: str, cores: int, seconds: float
+) -> None:
+    setting = replace(SETTING, load=load, cores=cores)
+    assert replace(setting, change=SLIGHT).seconds_of(6.0) == seconds
+    assert setting.seconds_of(6.0) == 6.0
+
+
+@pytest.mark.parametrize(("verdict", "is_met"), [("regressed", True), ("inconclusive", False)])
+def test_slight_changes_are_expected_to_be_found_on_each_number_of_cores(
+    verdict: str,
+    is_met: bool,  # noqa: FBT001  # a parameter of a test
+) -> None:
+    truths = [replace(TRUTH, change=SLIGHT, ratio=1.005, cores=cores) for cores in (1, 2)]
+    one, two = (replace(CHECK, change=SLIGHT, cores=cores) for cores in (1, 2))
+    checks = (replace(one, verdict="regressed"), replace(two, verdict=verdict))
+    held = [Held(each, truth) for each, truth in zip(checks, truths, strict=True)]
+    found = {each.what: each.is_met for each in expected(Found((), held))}
+    assert found["0.5 % more, tolerance 0.2 %, quiet, 1 core: found in 4 s of rounds"]
+    assert found["0.5 % more, tolerance 0.2 %, quiet, 2 cores: found in 10 s of rounds"] is is_met
 
 
 def test_what_is_shown_within_the_tolerance_must_raise_no_alarm() -> None:
