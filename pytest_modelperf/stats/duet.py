@@ -37,6 +37,7 @@ from pytest_modelperf.stats.estimates import (
     logs,
     needed_samples,
     paired_difference,
+    quantile_of,
     reported_change,
     resolution,
     shift_to_detect,
@@ -349,14 +350,10 @@ def _differences(pairs: Sequence[PairedTurns], percent: float, tolerance: float)
         group.append(pair)
         if _fewest_samples(group) >= least:
             before, after = (
-                float(
-                    np.quantile(
-                        np.concatenate([logs(pair[side].times_ns) for pair in group]), share
-                    )
-                )
+                quantile_of(np.concatenate([logs(pair[side].times_ns) for pair in group]), share)
                 for side in (0, 1)
             )
-            differences.append(float(after - before))
+            differences.append(after - before)
             ends.append(number)
             group = []
     return _Differences(np.array(differences, dtype=np.float64), ends)

@@ -31,6 +31,7 @@ from pytest_modelperf.stats.records import (
     Percentile,
     Ratio,
     Turns,
+    percentile_of,
 )
 
 Times: TypeAlias = Sequence[int]
@@ -98,11 +99,15 @@ def estimate_percentile(
     needed = needed_samples(percent)
     if len(pooled) < needed:
         return Percentile(percent=percent, needed=needed)
-    value = float(np.quantile(pooled, percent / 100.0))
+    value = quantile_of(pooled, percent / 100.0)
     if len(rounds) < 2:
         return Percentile(percent=percent, needed=needed, value_ns=value)
     low, high = _interval(rounds, pooled, value, percent / 100.0, confidence)
     return Percentile(percent=percent, needed=needed, value_ns=value, low_ns=low, high_ns=high)
+
+
+def quantile_of(values: Floats, share: float) -> float:
+    return percentile_of(np.sort(values).tolist(), 100.0 * share)
 
 
 def duet_ratio(pairs: Sequence[PairedTurns], confidence: float) -> Ratio:
@@ -214,7 +219,7 @@ def paired_difference(pair: PairedTurns) -> float:
     fewest = min(np.count_nonzero(old_alone), np.count_nonzero(new_alone))
     if fewest < _FEWEST_UNDISTURBED:
         return float(np.median(differences))
-    return float(np.quantile(new[new_alone], _LOW_SHARE) - np.quantile(old[old_alone], _LOW_SHARE))
+    return quantile_of(new[new_alone], _LOW_SHARE) - quantile_of(old[old_alone], _LOW_SHARE)
 
 
 def _difference_of_pass(pair: PairedTurns, members: Members) -> float:
@@ -335,7 +340,7 @@ def _interval(
     hits = share * effective
     low = beta_quantile(1.0 - upper, hits, effective - hits + 1.0)
     high = beta_quantile(upper, hits + 1.0, effective - hits)
-    return float(np.quantile(pooled, low)), float(np.quantile(pooled, high))
+    return quantile_of(pooled, low), quantile_of(pooled, high)
 
 
 def _round_differences(pairs: Sequence[PairedTurns]) -> Floats:

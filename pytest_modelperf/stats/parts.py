@@ -25,8 +25,8 @@ from pytest_modelperf.stats.duet import (
     judge_once_a_round,
     median_differences,
 )
-from pytest_modelperf.stats.estimates import Floats, PairedTurns, bounded_exp
-from pytest_modelperf.stats.records import PartTurns, Turns
+from pytest_modelperf.stats.estimates import Floats, PairedTurns, bounded_exp, quantile_of
+from pytest_modelperf.stats.records import PartTurns, Turns, percentile_of
 
 # A part has a median of its undisturbed pairs if they are at least this share, and this many. A
 # thread that wakes late shows no switch, and could slow down most of fewer pairs.
@@ -116,7 +116,7 @@ def time_whole(rounds: Sequence[PartRound]) -> WholeTime:
     longest = float(np.median(unstalled))
     # Some turns of a fast model are undisturbed, and its unstalled time can be too short, because
     # of waits that began before the turn.
-    fast = float(np.quantile(times, _FAST_SHARE))
+    fast = quantile_of(times, _FAST_SHARE)
     if fast <= longest:
         return WholeTime.between(fast, fast)
     shortest = float(np.median(unstalled**2 / np.maximum(times, _SHORTEST_NS)))
@@ -125,7 +125,9 @@ def time_whole(rounds: Sequence[PartRound]) -> WholeTime:
 
 def undisturbed_ns(rounds_ns: Sequence[Sequence[float] | Floats]) -> float:
     """Return the time of the less disturbed runs of a typical round."""
-    return float(np.median([np.quantile(times_ns, _CALM_SHARE) for times_ns in rounds_ns]))
+    return float(
+        np.median([percentile_of(sorted(each), 100.0 * _CALM_SHARE) for each in rounds_ns])
+    )
 
 
 def part_share(rounds: Sequence[PartRound]) -> float:

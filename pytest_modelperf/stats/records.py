@@ -296,7 +296,10 @@ _PERCENTS = (0, 5, 25, 50, 75, 95, 100)
 
 
 def percentile_of(ordered: Sequence[float], percent: float) -> float:
-    """Return a percentile of sorted times, by linear interpolation as in numpy."""
+    """Return a percentile of sorted times, by linear interpolation as in numpy.
+
+    `np.quantile` takes several times as long, and its first call imports masked arrays for 14 ms.
+    """
     place = percent / 100 * (len(ordered) - 1)
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
