@@ -37,10 +37,12 @@ _CALM_SHARE = 0.25
 # The same quantile for the raw times on several disturbed processors.
 _FAST_SHARE = 0.05
 _SHORTEST_NS = 0.5
-# The fewest rounds for a contradiction between the whole and its parts, and the least difference as
-# a share of the model.
+# The fewest rounds for a contradiction between the whole and its parts, the least difference as a
+# share of the model, and the level as a share of the usual one. The parts show a change far more
+# precisely, so a rare error of the whole would otherwise be the usual cause of a contradiction.
 _FEWEST_TO_CONTRADICT = 3
 _SLACK = 0.01
+_RARELY = 0.1
 
 
 class PartRound(Struct, frozen=True):
@@ -216,7 +218,7 @@ def _find_contradiction(
 ) -> float | None:
     if len(pairs) < _FEWEST_TO_CONTRADICT or parts.ratio is None:
         return None
-    found = find_bounds(median_differences(pairs, rule.tolerance), rule.level)
+    found = find_bounds(median_differences(pairs, rule.tolerance), _RARELY * rule.level)
     low, high = (bounded_exp(float(each)) for each in (found.low, found.high))
     if low - _SLACK <= parts.ratio <= high + _SLACK:
         return None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_modelperf.stats.decisions import RatioAnswer
-from pytest_modelperf.stats.duet import DuetRule
+from pytest_modelperf.stats.duet import DuetRule, find_bounds, median_differences
 from pytest_modelperf.stats.parts import (
     PartRound,
     judge_parts,
@@ -115,6 +115,17 @@ def test_a_whole_within_one_percent_of_its_parts_contradicts_nothing() -> None:
     found = judge_whole_and_parts(rounds(9, shift=0.0, whole=0.008), RULE, is_last=True)
     assert found.is_by_parts
     assert found.decision.answer is RatioAnswer.NOT_WORSE
+
+
+@pytest.mark.parametrize(("count", "contradicts"), [(4, False), (6, True)])
+def test_a_contradiction_is_shown_at_a_tenth_of_the_level(
+    count: int,
+    contradicts: bool,  # noqa: FBT001  # a parameter of a test
+) -> None:
+    made = rounds(count, shift=0.0, whole=0.08)
+    found = find_bounds(median_differences([each.whole for each in made], 0.03), RULE.level)
+    assert found.low > 0.02
+    assert (judge_whole_and_parts(made, RULE).contradiction is not None) is contradicts
 
 
 def test_the_whole_decides_what_its_parts_leave_open() -> None:
