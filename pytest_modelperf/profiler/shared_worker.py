@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from queue import SimpleQueue
 from threading import Condition
 
@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.model_in_worker import (
 from pytest_modelperf.profiler.prepare import PreparedModel
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, worker_request
-from pytest_modelperf.profiler.worker.client import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.client import ProcessWorker, Waiting, WorkerRequest
 
 # A runtime keeps some memory of each model, and more of a large one.
 _MOST_KEPT_BYTES = 256 << 20
@@ -96,7 +96,7 @@ class SharedWorker:
         weight_bytes = model.static.weight_bytes
         with unchanged(model), self._time.memory(weight_bytes):
             try:
-                worker = self._ready(setup, place.case.cores)
+                worker = self._ready(setup, place.case.cores, self._time.waiting)
                 workload = make_workload(model, worker)
                 with adding_notes(workload.notes):
                     rig = set_up(worker, setup, place.case.cores, workload)
@@ -112,24 +112,25 @@ class SharedWorker:
                 _remove_models(worker)
 
     def start(self, setup: Setup, cores: int) -> None:
-        """Start the process and load the engine, before a model is there."""
-        self._ready(setup, cores).use_engine(setup.engine, setup.options)
+        """Start the process and load the engine, before a model is there and without a turn."""
+        self._ready(setup, cores, nullcontext).use_engine(setup.engine, setup.options)
 
     def end(self) -> None:
         """End the process. A rig that another thread still uses fails."""
         self._is_over = True
         self._stop()
 
-    def _ready(self, setup: Setup, cores: int) -> ProcessWorker:
+    def _ready(self, setup: Setup, cores: int, waiting: Waiting) -> ProcessWorker:
         stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT)]
         request = replace(worker_request(setup, cores, stats), place=self._place)
         if self._worker is None or request != self._request:
             self._stop()
             if self._is_over:
                 raise MeasureError("the run has ended.")
-            worker = ProcessWorker(request, self._time.waiting)
+            worker = ProcessWorker(request, waiting)
             self._worker, self._request = worker, request
             worker.__enter__()
+        self._worker.waiting = waiting
         return self._worker
 
     def _stop(self) -> None:
@@ -141,7 +142,8 @@ class SharedWorker:
 class SharedWorkers:
     """Shared workers in different places. Each model has the next one that is idle.
 
-    All processes start while the first model is read, which takes about as long.
+    All processes start while the first model is read, which takes about as long. So that they do
+    not wait for that, their start has no turn: it shares nothing with the code that reads models.
     """
 
     def __init__(self, places: int, time: SharedTime) -> None:
@@ -183,7 +185,7 @@ class SharedWorkers:
     def _start(self, worker: SharedWorker, setup: Setup, cores: int) -> None:
         try:
             # The first model that needs this worker has the same error.
-            with suppress(Exception), self._time.turn():
+            with suppress(Exception):
                 worker.start(setup, cores)
         finally:
             self._idle.put(worker)

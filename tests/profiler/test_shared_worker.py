@@ -215,3 +215,21 @@ def test_one_thread_runs_until_it_waits() -> None:
         steps.append("own again")
     other.join(60)
     assert steps == ["own", "other", "own again"]
+
+
+def test_a_worker_starts_while_a_thread_reads_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    time, has_started = SharedTime(), threading.Event()
+    plain = SharedWorker.start
+
+    def start(self: SharedWorker, setup: Setup, cores: int) -> None:
+        plain(self, setup, cores)
+        has_started.set()
+
+    monkeypatch.setattr(SharedWorker, "start", start)
+    workers = SharedWorkers(1, time)
+    try:
+        with time.turn():
+            workers.start(Setup(), 1)
+            assert has_started.wait(60)
+    finally:
+        workers.end()

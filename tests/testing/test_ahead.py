@@ -14,11 +14,14 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_modelperf.baselines.records import BaselineRecording
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.profiler.pairs.plans import save_plan
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
+from pytest_modelperf.profiler.shared_worker import SharedWorkers
+from pytest_modelperf.testing import ahead
 from pytest_modelperf.testing.ahead import SettledCache
 from pytest_modelperf.testing.checking import Checker
 from tests.support.known import known
@@ -175,6 +178,28 @@ def test_a_cache_is_empty_until_a_case_is_kept(retrained: pytest.Pytester) -> No
     assert cache.is_empty
     check(retrained, "one.onnx").assert_outcomes(passed=1)
     assert not cache.is_empty
+
+
+def test_workers_start_before_a_model_is_read_if_nothing_is_kept(
+    retrained: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    start = SharedWorkers.start
+
+    def note_read(source: ModelSource) -> ModelFile:
+        steps.append("read")
+        return open_model(source)
+
+    def note_start(self: SharedWorkers, setup: Setup, cores: int) -> None:
+        steps.append("start")
+        start(self, setup, cores)
+
+    monkeypatch.setattr(ahead, "open_model", note_read)
+    monkeypatch.setattr(SharedWorkers, "start", note_start)
+    for options, first in (((), "start"), ((), "read"), (("--modelperf-no-cache",), "start")):
+        steps.clear()
+        check(retrained, "one.onnx", *options).assert_outcomes(passed=1)
+        assert steps[0] == first
 
 
 def test_what_an_earlier_run_settled_starts_no_worker(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -82,6 +82,10 @@ class Worker(Protocol):
         """Return the answer to a command. Raise MeasureError with the `step` if there is none."""
 
 
+# What a process enters while it only waits for its worker.
+Waiting: TypeAlias = Callable[[], AbstractContextManager[object]]
+
+
 class WorkerRequest(Struct, frozen=True, kw_only=True):
     """The settings that a worker is started with.
 
@@ -112,11 +116,11 @@ class ProcessWorker:
     def __init__(
         self,
         request: WorkerRequest,
-        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        waiting: Waiting = nullcontext,
         interpreter: Interpreter | None = None,
     ) -> None:
         self._request = request
-        self._waiting = waiting
+        self.waiting = waiting
         self.is_local = is_local(request.spec)
         self._start_limit_s = max(request.limit_s, request.least_start_limit_s)
         self._interpreter = interpreter
@@ -176,7 +180,7 @@ class ProcessWorker:
         try:
             while answer is None:
                 # None is a heartbeat: the worker is still busy.
-                with self._waiting():
+                with self.waiting():
                     answer = self._channel.receive(limit_s)
         except TimeoutError:
             self._give_up()
