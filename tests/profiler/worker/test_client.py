@@ -44,6 +44,11 @@ def working(**options: str) -> Iterator[ProcessWorker]:
         yield worker
 
 
+with_waitid = pytest.mark.skipif(
+    not hasattr(os, "waitid"), reason="this system has no waitid, which shows how a child ended"
+)
+
+
 def open_model(worker: ProcessWorker, options: Mapping[str, str]) -> None:
     worker.ask(
         "open",
@@ -172,7 +177,7 @@ def test_a_block_reports_its_noise() -> None:
         ({"do": "exit"}, "ended with status 7 in round 3"),
     ],
 )
-@pytest.mark.skipif(not hasattr(os, "waitid"), reason="waitid shows how a child ended")
+@with_waitid
 def test_the_error_names_how_a_worker_ended_and_its_last_step(
     options: dict[str, str], said: str
 ) -> None:
@@ -181,7 +186,7 @@ def test_the_error_names_how_a_worker_ended_and_its_last_step(
     assert said in str(error.value)
 
 
-@pytest.mark.skipif(not hasattr(os, "waitid"), reason="waitid shows how a child ended")
+@with_waitid
 def test_later_requests_also_report_why_a_worker_ended() -> None:
     with working(at="2", do="signal", signal="SIGKILL") as worker:
         with pytest.raises(MeasureError) as first:
