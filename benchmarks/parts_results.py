@@ -18,11 +18,13 @@ from results import (
     median_of,
 )
 
+from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
+
 # The change that is sized to make a model just so much slower, and the time of its rounds: by load
 # on one core, and the default of the command on several.
 SLIGHT = "0.5 % more kernels"
 SLIGHT_SECONDS = {QUIET: 4.0, TAKEN: 8.0, BUSY: 8.0}
-SLIGHT_SECONDS_OF_SEVERAL = 10.0
+SLIGHT_SECONDS_OF_SEVERAL = DUET_POLICY.max_seconds
 # A slight change counts if its truth is between these; larger models are not held to it.
 SLIGHT_RATIOS = (1.004, 1.0065)
 SLIGHT_MAX_MS = 40.0
