@@ -26,7 +26,7 @@ from pytest_modelperf.stats.duet import (
     median_differences,
 )
 from pytest_modelperf.stats.estimates import Floats, PairedTurns, bounded_exp, quantile_of
-from pytest_modelperf.stats.records import PartTurns, Turns, percentile_of
+from pytest_modelperf.stats.records import PartTurns, Turns
 
 # A part has a median of its undisturbed pairs if they are at least this share, and this many. A
 # thread that wakes late shows no switch, and could slow down most of fewer pairs.
@@ -38,8 +38,8 @@ _CALM_SHARE = 0.25
 _FAST_SHARE = 0.05
 _SHORTEST_NS = 0.5
 # The fewest rounds for a contradiction between the whole and its parts, the least difference as a
-# share of the model, and the level as a share of the usual one. The parts show a change far more
-# precisely, so a rare error of the whole would otherwise be the usual cause of a contradiction.
+# share of the model, and the level as a share of the usual one. A change outside of the parts is so
+# rare that at the full level most contradictions could be errors of the whole.
 _FEWEST_TO_CONTRADICT = 3
 _SLACK = 0.01
 _RARELY = 0.1
@@ -127,9 +127,7 @@ def time_whole(rounds: Sequence[PartRound]) -> WholeTime:
 
 def undisturbed_ns(rounds_ns: Sequence[Sequence[float] | Floats]) -> float:
     """Return the time of the less disturbed runs of a typical round."""
-    return float(
-        np.median([percentile_of(sorted(each), 100.0 * _CALM_SHARE) for each in rounds_ns])
-    )
+    return float(np.median([quantile_of(np.asarray(each), _CALM_SHARE) for each in rounds_ns]))
 
 
 def part_share(rounds: Sequence[PartRound]) -> float:

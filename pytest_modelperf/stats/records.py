@@ -298,7 +298,7 @@ _PERCENTS = (0, 5, 25, 50, 75, 95, 100)
 def percentile_of(ordered: Sequence[float], percent: float) -> float:
     """Return a percentile of sorted times, by linear interpolation as in numpy.
 
-    `np.quantile` takes several times as long, and its first call imports masked arrays for 14 ms.
+    `np.quantile` takes longer for a few values, and its first call imports numpy's masked arrays.
     """
     place = percent / 100 * (len(ordered) - 1)
     low = math.floor(place)
