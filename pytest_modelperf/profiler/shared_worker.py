@@ -142,8 +142,8 @@ class SharedWorker:
 class SharedWorkers:
     """Shared workers in different places. Each model has the next one that is idle.
 
-    All processes start while the first model is read, which takes about as long. So that they do
-    not wait for that, their start has no turn: it shares nothing with the code that reads models.
+    All processes start while the first model is read, which takes about as long. Their start takes
+    no turn, because it would wait for that.
     """
 
     def __init__(self, places: int, time: SharedTime) -> None:
