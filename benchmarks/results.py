@@ -45,7 +45,7 @@ import msgspec
 from scipy.stats import binomtest
 
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.machine.facts import MACHINE
+from pytest_modelperf.profiler.machine.hardware import MACHINE
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Mapping[str, Sequence[Any]]

@@ -32,7 +32,7 @@ from pytest_modelperf.baselines.records import (
 from pytest_modelperf.files.documents import ContradictionError, DocumentFile, shortened
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.profiler.counting.records import LayerType, LayerTypeCounts, StaticProfile
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, ModelIdentity, StoredInputs
 from pytest_modelperf.report.document import SCHEMA, copy_fields, to_json

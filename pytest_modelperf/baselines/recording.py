@@ -31,7 +31,7 @@ from pytest_modelperf.graph.structure import PlanDigest
 from pytest_modelperf.graph.structure_digest import digest_structure
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measured_cases import MeasuredCase, measure_case
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.model_in_worker import CasePlace

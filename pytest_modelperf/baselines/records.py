@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from pytest_modelperf.files.documents import Count, Digest, Number, Positive
 from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.profiler.counting.records import LayerType
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import ModelFacts, StoredInputs
 from pytest_modelperf.stats.records import percentile_of

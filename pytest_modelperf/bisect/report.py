@@ -36,13 +36,14 @@ from pytest_modelperf.comparing.report import case_blocks, case_section, cause_b
 from pytest_modelperf.comparing.tables import TONES, CaseView
 from pytest_modelperf.comparing.verdict_lines import describe_verdict, verdict_word
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
 from pytest_modelperf.profiler.shown.drawn import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.facts import format_share, run_table
-from pytest_modelperf.report.html.drawings import Drawing, Drawings
+from pytest_modelperf.profiler.shown.names import case_options, engine_options
 from pytest_modelperf.report.model import (
     Choice,
     Code,
+    Drawing,
+    Drawings,
     Drawn,
     On,
     Paragraph,

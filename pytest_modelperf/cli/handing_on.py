@@ -265,8 +265,7 @@ def reduce(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.comparing.limits import read_median_tolerance
     from pytest_modelperf.comparing.sides import Side
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.reducing.files import REPLACED_FILES, deliver
-    from pytest_modelperf.reducing.search import ReduceRequest, run_reduce
+    from pytest_modelperf.reducing.search import REPLACED_FILES, ReduceRequest, deliver, run_reduce
 
     target = folder.output or _FOLDER
     folder.check(target, REPLACED_FILES, before, after, cases.input_file)
@@ -306,8 +305,8 @@ def _seconds(setup_a: Setup, setup_b: Setup) -> float:
 
 def _show(result: Reduction, outputs: OutputOptions, target: str, *, is_shown: bool) -> None:
     from pytest_modelperf.comparing.records import Verdict
-    from pytest_modelperf.reducing.files import dump_reduction
     from pytest_modelperf.reducing.report import reduction_report
+    from pytest_modelperf.reducing.search import dump_reduction
 
     report = reduction_report(result, COMMAND_WORDING, target, dt.datetime.now(dt.timezone.utc))
     document = partial(dump_reduction, result, target)

@@ -366,13 +366,13 @@ def _show_profile(  # noqa: PLR0913  # the results, and the files for them
 
         write(outputs.svg_file, render_profile_svg(result))
     if outputs.node_data_file is not None:
-        from pytest_modelperf.profiler.shown.node_notes import dump_node_data
+        from pytest_modelperf.profiler.shown.document import dump_node_data
 
         write(outputs.node_data_file, dump_node_data(result))
     if outputs.annotated_file is not None:
         from pytest_modelperf.graph.copies import write_annotated
         from pytest_modelperf.graph.model_file import open_model
-        from pytest_modelperf.profiler.shown.node_notes import node_notes
+        from pytest_modelperf.profiler.shown.document import node_notes
 
         notes = node_notes(result)
         write_annotated(open_model(model), notes, outputs.annotated_file)

@@ -32,7 +32,7 @@ from pytest_modelperf.comparing.tables import (
 )
 from pytest_modelperf.comparing.verdict_lines import titles
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.shown.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
+from pytest_modelperf.profiler.shown.facts import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.report.model import Bar, Bars, ReportBlock, Rows, Tone
 from pytest_modelperf.report.tables import Table, select_columns
 from pytest_modelperf.stats.records import seconds_for

@@ -22,7 +22,7 @@ from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.fusion import is_layout
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.rows import LayerRow
-from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.names import name_models
 from pytest_modelperf.profiler.shown.page_data import (
     LABELS,
     UNKNOWN_EDGES,

@@ -25,11 +25,16 @@ from pytest_modelperf.comparing.verdict_lines import (
     word_of_reasons,
 )
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.shown.conditions import describe_machine_line
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.shown.drawn import case_drawn
-from pytest_modelperf.profiler.shown.facts import ModelRow, format_share, models_table, run_table
-from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.facts import (
+    ModelRow,
+    describe_machine_line,
+    format_share,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.names import name_models
 from pytest_modelperf.report.model import (
     Choice,
     Failure,

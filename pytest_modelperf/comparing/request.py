@@ -37,7 +37,7 @@ from pytest_modelperf.profiler.request import (
     profile_model,
     with_phases_of,
 )
-from pytest_modelperf.profiler.shown.conditions import describe_machine_line
+from pytest_modelperf.profiler.shown.facts import describe_machine_line
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec, is_local
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.text.escaping import printable

@@ -56,7 +56,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import size_on_disk
 from pytest_modelperf.profiler.sampling.policy import coarsened
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.shown.conditions import find_noise
+from pytest_modelperf.profiler.shown.facts import find_noise
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.stats.slowdowns import MachineDrift, ShortLook, weigh

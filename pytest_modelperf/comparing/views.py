@@ -10,7 +10,7 @@ from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metri
 from pytest_modelperf.comparing.report import metric_sheet
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.rows import LayerRow
-from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.names import name_models
 from pytest_modelperf.report.charts import MOST_BARS, BarChart, series_of
 from pytest_modelperf.report.model import Report, Sheet
 from pytest_modelperf.report.notebook import Views

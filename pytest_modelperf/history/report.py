@@ -34,8 +34,9 @@ from pytest_modelperf.history.repository import is_web_address
 from pytest_modelperf.history.summary import Drift
 from pytest_modelperf.profiler.shown.drawn import CASE_DRAWINGS
 from pytest_modelperf.profiler.shown.facts import run_table
-from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
+    Drawing,
+    Drawings,
     Drawn,
     Line,
     Link,

@@ -33,8 +33,7 @@ from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.files.opened import OpenedFiles, digest_of, distributions, module_files
 from pytest_modelperf.files.store import locked, read_note, user_cache_folder, write_note
 from pytest_modelperf.graph.model_file import external_files, open_model
-from pytest_modelperf.obtaining.origins import ORT_SUFFIX, ModelOrigin
-from pytest_modelperf.obtaining.values import file_of
+from pytest_modelperf.obtaining.origins import ORT_SUFFIX, ModelOrigin, file_of
 from pytest_modelperf.profiler.engines.callable import find_named
 from pytest_modelperf.profiler.engines.source import BUILT_IN, DEFAULT_ENGINE
 from pytest_modelperf.profiler.sampling.setup import Setup

@@ -1,4 +1,6 @@
-"""The origins of models that do not exist when tests are collected, and how some are fetched.
+"""The origins of models that do not exist when tests are collected, and the files of some.
+
+Python code returns a model in several forms: a path, bytes, or a model of onnx or onnx-ir.
 
 A fetched file is used only if its bytes have the digest in the address. So a server cannot replace
 the model of a baseline, or pass other data to the parsers of models and engines.
@@ -8,16 +10,18 @@ from __future__ import annotations
 
 import enum
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.files.opened import digest_of
 from pytest_modelperf.files.store import user_cache_folder
 from pytest_modelperf.text.escaping import printable
@@ -191,3 +195,63 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+# -- models that Python code returns
+
+
+# The type that `torch.onnx.export` returns, which has a model of onnx-ir in an attribute.
+_PROGRAM = "ONNXProgram"
+_IR = "onnx_ir"
+_TAKES = "the path of a model, its bytes, an onnx.ModelProto, or a model of onnx-ir"
+
+
+def file_of(value: object, what: str, folder: Path, name: str) -> Path:
+    """Return the file of a model. A model that is not a file is written into the folder.
+
+    `what` is the source of the value, for messages. Raises UsageError if the value is not a model.
+    """
+    if isinstance(value, str | os.PathLike):
+        path = Path(value)
+        if not path.is_file():
+            raise UsageError(f"{what} returned the path {path}, and there is no such file.")
+        return path
+    target = folder / f"{name}.onnx"
+    value = getattr(value, "model", value) if type(value).__name__ == _PROGRAM else value
+    if _is_of_ir(value):
+        folder.mkdir(parents=True, exist_ok=True)
+        # Tensors in other files are written too.
+        import_module(_IR).save(value, target, external_data=f"{name}.onnx.data")
+        return target
+    content = _content_of(value, what)
+    folder.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+    return target
+
+
+def _is_of_ir(value: object) -> bool:
+    is_model = type(value).__name__ == "Model" and hasattr(value, "graph")
+    return is_model and type(value).__module__.partition(".")[0] == _IR
+
+
+def _content_of(value: object, what: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    serialize: Any = getattr(value, "SerializeToString", None)
+    if serialize is None:
+        raise UsageError(
+            f"{what} returned {_article(type(value).__name__)}; expected {_TAKES}. Have it "
+            "export the model and return that."
+        )
+    try:
+        return bytes(serialize())
+    except Exception as error:
+        # Each implementation of protobuf raises another class of error.
+        raise ModelError(
+            f"{what} returned a model that could not be serialized: {error}. If it has more than "
+            "2 GB, save it with its weights in a file of their own, and return the path."
+        ) from error
+
+
+def _article(name: str) -> str:
+    return "nothing" if name == "NoneType" else f"a value of the type {name}"

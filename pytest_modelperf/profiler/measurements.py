@@ -18,7 +18,7 @@ from pytest_modelperf.files.documents import (
     Number,
     SignedNs,
 )
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.report.codec import JsonObject
 from pytest_modelperf.stats.records import Latency, PartTurns, Percentile, RoundSpread, Turns
 from pytest_modelperf.stats.slowdowns import low_time

@@ -26,7 +26,7 @@ from pytest_modelperf.profiler.machine.describe import (
     cores_available,
     describe_machine,
 )
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import (
     WAITING,
     KernelRun,
@@ -41,7 +41,7 @@ from pytest_modelperf.profiler.sampling.kernels import Profiled, observe_shapes,
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import Rig, Workload, set_up, start_worker
-from pytest_modelperf.profiler.shown.conditions import noise_of
+from pytest_modelperf.profiler.shown.facts import noise_of
 from pytest_modelperf.profiler.worker.client import ProcessWorker
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
 from pytest_modelperf.profiler.worker.gateway import is_local

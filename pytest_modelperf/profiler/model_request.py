@@ -18,7 +18,7 @@ from pytest_modelperf.profiler.model_in_worker import Watch
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model, with_phases_of
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.shown.conditions import describe_machine_line
+from pytest_modelperf.profiler.shown.facts import describe_machine_line
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource

@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.counting.records import (
     StaticProfile,
     layer_type,
 )
-from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, LATENCY, ROUND, Measurement
 from pytest_modelperf.profiler.rows import (
     GENERATION,

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange
 from pytest_modelperf.profiler import measurements
 from pytest_modelperf.profiler.counting.records import LAYER_TYPE, TOTALS
-from pytest_modelperf.profiler.machine.facts import MACHINE
+from pytest_modelperf.profiler.machine.hardware import MACHINE
 from pytest_modelperf.profiler.records import PROFILE, Case, CaseProfile, Profile
 from pytest_modelperf.profiler.rows import LAYER
 from pytest_modelperf.report.codec import JsonDocument, JsonObject

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.counting.records import LayerType
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
+from pytest_modelperf.profiler.shown.facts import describe_instruction_sets
 from pytest_modelperf.profiler.shown.report import profile_report
 from pytest_modelperf.profiler.shown.tables.layer_columns import layer_total_ns
 from pytest_modelperf.profiler.shown.tables.layers import LayerView, describe_model

@@ -12,10 +12,10 @@ from pytest_modelperf.comparing.changes import LayerChange, LayerTypeChange
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
-from pytest_modelperf.profiler.shown.case_options import (
+from pytest_modelperf.profiler.shown.names import (
     case_options,
     engine_options,
     length_options,

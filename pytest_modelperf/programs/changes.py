@@ -1,4 +1,7 @@
-"""Find the changes in what a program read since it was recorded, without a run."""
+"""Find the changes in what a program read since it was recorded, without a run.
+
+A program is usually unchanged, so this module imports no code that runs or judges one.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ import hashlib
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 
+from msgspec import Struct
+
 from pytest_modelperf.baselines.program import ProgramSources, SeenModel, StoredProgram
+from pytest_modelperf.baselines.program_store import read_program
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.files.opened import installed_version
 from pytest_modelperf.text.escaping import printable
@@ -127,3 +133,23 @@ def _distribution_changes(
 def _python_changes(seen: ProgramSources, python: str) -> Iterator[str]:
     if seen.python != python:
         yield f"Python {printable(seen.python)} -> {printable(python)}"
+
+
+# -- the baseline of a program, and whether it settles a check
+
+
+class ProgramState(Struct, frozen=True):
+    """The baseline of a program, if there is one, and what changed since it was recorded."""
+
+    stored: StoredProgram | None
+    changes: Sequence[str] = ()
+
+    @property
+    def is_unchanged(self) -> bool:
+        return self.stored is not None and not self.changes
+
+
+def read_state(baselines: Path, name: str, top: Path) -> ProgramState:
+    """Return the state of the program `name` in the work tree below `top`."""
+    stored = read_program(baselines, name)
+    return ProgramState(stored, () if stored is None else changes_since(stored, top))

@@ -28,6 +28,7 @@ from pytest_modelperf.programs.causes import (
     keep_changed_models,
     merged_calls,
 )
+from pytest_modelperf.programs.changes import ProgramState
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.commits import head_commit, require_committed
 from pytest_modelperf.programs.judging import (
@@ -46,7 +47,6 @@ from pytest_modelperf.programs.judging import (
 )
 from pytest_modelperf.programs.messages import CallProfile, Reached, Turn
 from pytest_modelperf.programs.rounds import OpenPair, ProgramRound, take_rounds
-from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.programs.sides import (
     BothSides,
     OpenSides,

@@ -17,10 +17,9 @@ from pytest_modelperf.comparing.figures import (
 from pytest_modelperf.comparing.findings import describe_doubt
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.shown.conditions import describe_machine_line
-from pytest_modelperf.profiler.shown.facts import run_table
+from pytest_modelperf.profiler.shown.facts import describe_machine_line, run_table
 from pytest_modelperf.reducing.records import ReduceStep, Reduction, StepAnswer, UnitKernels
 from pytest_modelperf.report.markdown import escape_markdown, markdown_table
 from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Section, Tone, lines_of

@@ -19,7 +19,7 @@ from pytest_modelperf.graph.plans.plan import read_plan
 from pytest_modelperf.graph.sample_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.layers import attribute
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts, devices_of
 from pytest_modelperf.profiler.model_in_worker import (
     CasePlace,

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.profiler.shown.drawn import CaseAdditions
-from pytest_modelperf.profiler.shown.operator_kinds import kind_of
 from pytest_modelperf.profiler.shown.page_latency import Entry
+from pytest_modelperf.profiler.shown.page_layers import kind_of
 from pytest_modelperf.report.document import to_json
-from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.model import Line, On, Paragraph, ReportBlock, Rows
+from pytest_modelperf.report.model import Drawing, Drawings, Line, On, Paragraph, ReportBlock, Rows
 from pytest_modelperf.report.tables import Column, FilledColumn, Table, drop_blank_columns, table_of
 from pytest_modelperf.roofline.records import ROOFLINE, Bound, LayerRoof, Peaks, Roofline
 from pytest_modelperf.text.units import (

@@ -50,7 +50,7 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.profiler.shown.facts import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.report.markdown import code, escape_markdown, markdown_table
 from pytest_modelperf.report.model import Line, Paragraph, Report, Rows, Tone, lines_of

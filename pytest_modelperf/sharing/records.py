@@ -11,7 +11,7 @@ from pytest_modelperf.baselines.recording import is_far, is_near
 from pytest_modelperf.baselines.records import FIDELITY, FIDELITY_CONFIDENCE
 from pytest_modelperf.comparing.changes import Interval
 from pytest_modelperf.profiler.doctor.records import CHECKUP, Checkup
-from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import LATENCY
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.codec import JsonDocument, JsonObject

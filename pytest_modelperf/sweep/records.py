@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pytest_modelperf.comparing.changes import Interval
 from pytest_modelperf.comparing.records import COMPARISON, Comparison
-from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, LATENCY, EngineFacts
 from pytest_modelperf.profiler.records import PROFILE, Case, CaseState, ModelFacts, Outcome, Profile
 from pytest_modelperf.report.codec import JsonDocument, JsonObject

@@ -30,11 +30,15 @@ from pytest_modelperf.comparing.verdict_lines import (
 from pytest_modelperf.comparing.views import comparison_views
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
-from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
-from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.drawn import case_drawn
-from pytest_modelperf.profiler.shown.facts import ModelRow, models_table, run_table
-from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.facts import (
+    ModelRow,
+    describe_engine,
+    describe_machine_line,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.names import case_options, engine_options, name_models
 from pytest_modelperf.profiler.shown.page_data import (
     LABELS,
     model_entry,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.structure import Phase
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.names import name_models
 from pytest_modelperf.profiler.shown.page_data import LABELS
 from pytest_modelperf.profiler.shown.tables.cases import format_percentile
 from pytest_modelperf.report.model import ReportBlock, Rows, Tone

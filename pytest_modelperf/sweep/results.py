@@ -20,7 +20,7 @@ from pytest_modelperf.graph.model_file import ModelFile
 from pytest_modelperf.graph.structure import Generation
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measured_cases import measure_model
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Progress, Round
 from pytest_modelperf.profiler.model_in_worker import (

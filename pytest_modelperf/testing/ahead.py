@@ -26,7 +26,7 @@ from pytest_modelperf.files.store import user_cache_folder, write_file
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.machine.describe import cores_available
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import WAITING, Progress
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorkers

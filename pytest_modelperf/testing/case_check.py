@@ -27,7 +27,7 @@ from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.history.summary import PastRuns, read_past_runs
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.model_in_worker import CasePlace, Watch, machine_of
 from pytest_modelperf.profiler.prepare import Model

@@ -178,7 +178,7 @@ class ModelPerf:
         self, function: Callable[..., object], words: Mapping[str, object]
     ) -> ProgramResult:
         from pytest_modelperf.testing import program_check
-        from pytest_modelperf.testing.program_words import read_words
+        from pytest_modelperf.testing.wording import read_words
 
         run, item = self._run, self._item
         self._asked = None

@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.figures import LATENCY
 from pytest_modelperf.comparing.findings import describe_doubt
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.verdict_lines import FAILED, failure_lines, word_of_reasons
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.report.document import number
 from pytest_modelperf.report.exports import BencherMetric, dump_bencher
 from pytest_modelperf.testing.history_lines import ratio_to_baseline

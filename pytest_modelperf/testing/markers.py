@@ -20,8 +20,13 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.budgets import Budget, read_budgets
 from pytest_modelperf.errors import AbsentFileError, UsageError
-from pytest_modelperf.obtaining.origins import ORT_SUFFIX, ModelOrigin, OriginKind, fetch_model
-from pytest_modelperf.obtaining.values import file_of
+from pytest_modelperf.obtaining.origins import (
+    ORT_SUFFIX,
+    ModelOrigin,
+    OriginKind,
+    fetch_model,
+    file_of,
+)
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.spec.case_definitions import BASELINE, FIXTURE

@@ -13,7 +13,7 @@ import pytest
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.obtaining.origins import ModelOrigin
 from pytest_modelperf.profiler.records import Case, ModelFacts
-from pytest_modelperf.profiler.shown.model_names import name_models, name_paths
+from pytest_modelperf.profiler.shown.names import name_models, name_paths
 from pytest_modelperf.spec.case_spec import TestedModel
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.startup import ALL_CASES

@@ -27,7 +27,7 @@ from pytest_modelperf.comparing.records import (
 from pytest_modelperf.comparing.since_recorded import EngineChange
 from pytest_modelperf.files.documents import Confidence, Count, Figure, Number, Positive
 from pytest_modelperf.profiler.counting.records import TOTALS_KEYS
-from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import LATENCY
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.profiler.rows import GENERATION, GenerationFigures

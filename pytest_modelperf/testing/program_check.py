@@ -21,8 +21,8 @@ from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.programs.changes import ProgramState, read_state
 from pytest_modelperf.programs.commits import top_of
-from pytest_modelperf.programs.settling import ProgramState, read_state
 from pytest_modelperf.programs.station.callee import last_lines
 from pytest_modelperf.programs.station.main import OF_ONE_TEST, why_not_reached
 from pytest_modelperf.spec.run_definitions import UpdateMode
@@ -30,9 +30,9 @@ from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.outcome_names import source_of
 from pytest_modelperf.testing.outcomes import CaseOutcome
-from pytest_modelperf.testing.program_words import ProgramWords
 from pytest_modelperf.testing.run import OUTCOMES, Run
 from pytest_modelperf.testing.settings import read_run_settings
+from pytest_modelperf.testing.wording import ProgramWords
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.words import shorten_list
 

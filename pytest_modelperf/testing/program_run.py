@@ -18,11 +18,11 @@ from pytest_modelperf.comparing.limits import LOAD
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.programs.changes import ProgramState
 from pytest_modelperf.programs.check import check_program, measure_program, record_program
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.rounds import Pace
-from pytest_modelperf.programs.settling import ProgramState
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.stats.decisions import share_level
 from pytest_modelperf.testing.budgets import (
@@ -34,10 +34,9 @@ from pytest_modelperf.testing.budgets import (
 )
 from pytest_modelperf.testing.case_budgets import improvement_metric, installed_for_budgets
 from pytest_modelperf.testing.outcomes import CaseOutcome
-from pytest_modelperf.testing.program_words import ProgramWords
 from pytest_modelperf.testing.run import Run
 from pytest_modelperf.testing.settings import id_below, options_of
-from pytest_modelperf.testing.wording import PYTHON_WORDING
+from pytest_modelperf.testing.wording import PYTHON_WORDING, ProgramWords
 
 _STRETCH_SECONDS = 180.0
 _USUAL_SECONDS = 30.0

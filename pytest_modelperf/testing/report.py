@@ -33,11 +33,16 @@ from pytest_modelperf.comparing.tables import (
 )
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, failing_metrics, is_quiet
 from pytest_modelperf.profiler.generation import NamedFigures
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.shown.conditions import describe_machine_line
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.shown.drawn import case_drawn
-from pytest_modelperf.profiler.shown.facts import ModelRow, format_share, models_table, run_table
-from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.facts import (
+    ModelRow,
+    describe_machine_line,
+    format_share,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.names import name_models
 from pytest_modelperf.profiler.shown.page_data import side_entry, whole_page
 from pytest_modelperf.profiler.shown.page_latency import Entry, RanFigures
 from pytest_modelperf.profiler.shown.tables.cases import table_of_generations

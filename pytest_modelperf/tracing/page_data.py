@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.profiler.shown.drawn import CASE_DRAWINGS
-from pytest_modelperf.profiler.shown.operator_kinds import kind_of
 from pytest_modelperf.profiler.shown.page_data import model_entry, whole_page
-from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.model import Drawn
+from pytest_modelperf.profiler.shown.page_layers import kind_of
+from pytest_modelperf.report.model import Drawing, Drawings, Drawn
 from pytest_modelperf.tracing.records import Argument, Category, Event, Span, ThreadName
 
 # More spans would take a browser seconds to read.

@@ -1,14 +1,16 @@
-"""The totals of a trace as a report: its inferences, its operators, and what is missing."""
+"""A trace as a report for each face: its inferences, its operators, and what is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
 from pytest_modelperf.profiler.measurements import provider_name
 from pytest_modelperf.profiler.shown.tables.cases import format_percentile
+from pytest_modelperf.report.charts import MOST_BARS, BarChart, BarSeries
 from pytest_modelperf.report.model import (
     Line,
     On,
@@ -21,14 +23,21 @@ from pytest_modelperf.report.model import (
     Tone,
     lines_of,
 )
+from pytest_modelperf.report.notebook import Views
 from pytest_modelperf.report.tables import Column, FilledColumn, Table, table_of
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_ms, format_share
 from pytest_modelperf.text.words import count_of
-from pytest_modelperf.tracing.totals import Grouping, InferenceTimes, OperatorTime, TraceSummary
-
-if TYPE_CHECKING:
-    from pytest_modelperf.tracing.page_data import TracePage
+from pytest_modelperf.tracing.page_data import TracePage
+from pytest_modelperf.tracing.records import Event
+from pytest_modelperf.tracing.totals import (
+    Grouping,
+    InferenceTimes,
+    OperatorTime,
+    Order,
+    TraceSummarizer,
+    TraceSummary,
+)
 
 _NS_PER_MS = 1e6
 _MEDIAN = 50.0
@@ -199,3 +208,57 @@ def _sheet_rows(summaries: Sequence[TraceSummary]) -> Iterator[tuple[str | float
                 time.layer,
                 ", ".join(time.fused) or None,
             )
+
+
+# -- for notebooks and scripts
+
+
+_TITLES = {
+    Grouping.TYPE: "operator types",
+    Grouping.OPERATOR: "operators",
+    Grouping.LAYER: "layers",
+}
+
+
+def trace_views(
+    name: str, events: Callable[[], Iterable[Event]], notes: Callable[[], Sequence[str]]
+) -> Views:
+    """Return the views of a trace, which reads its events for each of them."""
+    charts = {title: partial(_chart, events, by) for by, title in _TITLES.items()}
+    return Views(report=lambda: _report(name, events(), notes()), charts=charts)
+
+
+def _report(name: str, events: Iterable[Event], notes: Sequence[str]) -> Report:
+    page, summarizer = TracePage(name), TraceSummarizer(Grouping.TYPE)
+    for event in events:
+        page.add(event)
+        summarizer.add(event)
+    summaries = summarizer.finish(Order.TOTAL)
+    missing = () if summaries else ("nothing was recorded",)
+    all_notes = (*missing, *notes, *summarizer.notes())
+    return trace_report(summaries, all_notes, TraceView(Grouping.TYPE, None), page)
+
+
+def _chart(events: Callable[[], Iterable[Event]], by: Grouping) -> BarChart:
+    """Return the self time of the longest operators, types or layers, a colour for each session."""
+    summarizer = TraceSummarizer(by)
+    for event in events():
+        summarizer.add(event)
+    totals = [(summary, _times(summary)) for summary in summarizer.finish(Order.TOTAL)]
+    known = dict.fromkeys(name for _, found in totals for name in found)
+    most = {name: max(found.get(name, 0.0) for _, found in totals) for name in known}
+    names = sorted(known, key=lambda name: -most[name])[:MOST_BARS]
+    series = tuple(
+        BarSeries(summary.name or "a trace", tuple(map(found.get, names)))
+        for summary, found in totals
+    )
+    shown = tuple(name or "(none)" for name in names)
+    return BarChart(f"{_TITLES[by]} of the trace", "ms", shown, series)
+
+
+def _times(summary: TraceSummary) -> Mapping[str, float]:
+    """Return the milliseconds of each name. Operators of two types may have the same name."""
+    times: Counter[str] = Counter()
+    for operator in summary.operators:
+        times[operator.name] += operator.total_ns
+    return {name: ns / 1e6 for name, ns in times.items()}

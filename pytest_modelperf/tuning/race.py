@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.gates import block_pairs, side_latencies
 from pytest_modelperf.errors import MeasureError, UsageError
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measured_cases import UnknownMemoryError, measure_footprint
 from pytest_modelperf.profiler.measurements import DuetRound, EngineFacts
 from pytest_modelperf.profiler.model_in_worker import (

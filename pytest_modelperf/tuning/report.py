@@ -7,9 +7,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.shown.case_options import case_options, engine_options
-from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
-from pytest_modelperf.profiler.shown.facts import ModelRow, format_share, models_table, run_table
+from pytest_modelperf.profiler.shown.facts import (
+    ModelRow,
+    describe_engine,
+    describe_machine_line,
+    format_share,
+    models_table,
+    run_table,
+)
+from pytest_modelperf.profiler.shown.names import case_options, engine_options
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
 from pytest_modelperf.profiler.shown.views import ratio_cells, ratio_series
 from pytest_modelperf.report.charts import BarChart

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from pytest_modelperf.comparing.changes import OUTPUT, Interval, OutputChange
 from pytest_modelperf.comparing.records import Metric, Verdict
-from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts, RowKind
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.profiler.rows import LayerRow

@@ -12,14 +12,20 @@ from msgspec import Struct
 
 from pytest_modelperf.comparing.tables import OUTPUT_COLUMNS
 from pytest_modelperf.profiler.rows import LayerRow
-from pytest_modelperf.profiler.shown.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.shown.drawn import CASE_DRAWINGS
-from pytest_modelperf.profiler.shown.facts import ModelRow, models_table, run_table
+from pytest_modelperf.profiler.shown.facts import (
+    ModelRow,
+    describe_engine,
+    describe_machine_line,
+    models_table,
+    run_table,
+)
 from pytest_modelperf.profiler.shown.tables.layers import describe_model
 from pytest_modelperf.profiler.shown.views import ratio_cells, ratio_series
 from pytest_modelperf.report.charts import MOST_BARS, BarChart, BarSeries
-from pytest_modelperf.report.html.drawings import Drawing, Drawings
 from pytest_modelperf.report.model import (
+    Drawing,
+    Drawings,
     Drawn,
     Failure,
     Line,

@@ -11,7 +11,6 @@ from msgspec import Struct
 from pytest_modelperf.profiler.counting.records import StaticLayer
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.profiler.rows import LayerRow
-from pytest_modelperf.profiler.shown.operator_kinds import kind_of
 from pytest_modelperf.profiler.shown.page_data import (
     case_entry,
     model_entry,
@@ -19,7 +18,7 @@ from pytest_modelperf.profiler.shown.page_data import (
     whole_page,
 )
 from pytest_modelperf.profiler.shown.page_latency import Entry, ratio_entry
-from pytest_modelperf.profiler.shown.page_layers import fused_entries
+from pytest_modelperf.profiler.shown.page_layers import fused_entries, kind_of
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
 from pytest_modelperf.text.units import format_ms, format_share, percent, table_decimals
 from pytest_modelperf.text.words import count_of

@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.profiler.shown.conditions import noise_of
+from pytest_modelperf.profiler.shown.facts import noise_of
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import (
     BASELINE,

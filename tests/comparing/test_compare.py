@@ -16,7 +16,7 @@ from pytest_modelperf.comparing.records import CaseComparison, How, Metric, Verd
 from pytest_modelperf.comparing.request import compare_profiles
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile, Profile
 from tests.support.facts import make_model, make_provenance
 

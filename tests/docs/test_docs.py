@@ -32,7 +32,7 @@ from pytest_modelperf.profiler.hookspecs import PROJECT, Operators
 from pytest_modelperf.profiler.inputs.made import make_inputs
 from pytest_modelperf.profiler.sampling.kernels import MAX_LAYER_RUNS
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolicy
-from pytest_modelperf.profiler.shown.conditions import (
+from pytest_modelperf.profiler.shown.facts import (
     MAX_OTHERS,
     MAX_STOLEN,
     MAX_SWITCHES_PER_SECOND,

@@ -15,9 +15,8 @@ from site_settings import Section, SiteSettings, read_settings
 from stored_pages import with_shared, without_shared
 
 from pytest_modelperf.cli import main
-from pytest_modelperf.report.html.drawings import Drawings
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model import Drawn, Report
+from pytest_modelperf.report.model import Drawings, Drawn, Report
 from pytest_modelperf.text.version import SITE
 from tests.support.checkout import ROOT
 from tests.support.command import run

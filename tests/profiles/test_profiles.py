@@ -19,12 +19,12 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import Noise
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.request import profile_model
-from pytest_modelperf.profiler.shown.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.shown.document import dump_profile
+from pytest_modelperf.profiler.shown.facts import describe_instruction_sets
 from pytest_modelperf.profiler.shown.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.shown.tables.layers import LayerView
 from pytest_modelperf.profiles.records import (

@@ -20,9 +20,8 @@ from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.worker.lock import measuring_alone
-from pytest_modelperf.reducing.files import PairFiles
 from pytest_modelperf.reducing.records import Reduction
-from pytest_modelperf.reducing.search import ReduceRequest, run_reduce
+from pytest_modelperf.reducing.search import PairFiles, ReduceRequest, run_reduce
 from tests.support.known import known
 from tests.support.simulated import simulate
 from tests.support.small_models import parse

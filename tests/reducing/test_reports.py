@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.reducing.files import dump_reduction
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.reducing.records import REDUCTION, ReduceStep, Reduction, StepAnswer
 from pytest_modelperf.reducing.report import reduction_report, write_readme
+from pytest_modelperf.reducing.search import dump_reduction
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.render import render_report
 from pytest_modelperf.text.words import display_width

@@ -34,7 +34,7 @@ from pytest_modelperf.baselines.records import (
     UpdatePlan,
 )
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.records import StoredInputs
 from tests.support.facts import make_engine, make_fidelity, make_kind, make_model, make_provenance
 from tests.support.known import known

@@ -12,7 +12,7 @@ from pytest_modelperf.cli.parameters import COMMAND_WORDING
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.comparing.report import comparison_report
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.shown.drawn import CaseAdditions, case_drawn
 from pytest_modelperf.profiler.shown.report import profile_report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.sharing.records import Likening, Share, SharedInput
 from pytest_modelperf.stats.records import PERCENTS, Latency, LatencySpread, Percentile, Ratio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pytest_modelperf.profiler.machine.facts import MACHINE, MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MACHINE, MachineFacts
 from pytest_modelperf.profiler.measurements import ENGINE, EngineFacts, Noise
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
 from pytest_modelperf.stats.records import Growth, LatencySpread, Ratio

@@ -7,16 +7,17 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.profiler.doctor.records import Checkup, Outlook
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import Noise
-from pytest_modelperf.profiler.shown.conditions import (
+from pytest_modelperf.profiler.shown.facts import (
     MAX_ADVISED_S,
     describe_engine,
     describe_machine_line,
     find_noise,
+    format_share,
     rounded_up,
+    run_table,
 )
-from pytest_modelperf.profiler.shown.facts import format_share, run_table
 from pytest_modelperf.report.model import (
     Code,
     Line,

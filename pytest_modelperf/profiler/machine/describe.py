@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.machine.hardware import (
+    MachineFacts,
     online_processors,
     parse_natural,
     read_line,

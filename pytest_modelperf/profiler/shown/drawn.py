@@ -12,8 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_modelperf.report.html.drawings import Drawing, Drawings
-from pytest_modelperf.report.model import Drawn, ReportBlock
+from pytest_modelperf.report.model import Drawing, Drawings, Drawn, ReportBlock
 
 _FOLDER = Path(__file__).with_name("html")
 

@@ -11,18 +11,20 @@ from typing import Any
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.profiler.shown.conditions import (
+from pytest_modelperf.profiler.shown.drawn import CaseAdditions, case_drawn
+from pytest_modelperf.profiler.shown.facts import (
     WANTED_HALF_WIDTH,
+    ModelRow,
     describe_engine,
     describe_failed,
     describe_machine_line,
     doubt_lines,
+    models_table,
     noise_of,
+    run_table,
     unmeasured_reasons,
 )
-from pytest_modelperf.profiler.shown.drawn import CaseAdditions, case_drawn
-from pytest_modelperf.profiler.shown.facts import ModelRow, models_table, run_table
-from pytest_modelperf.profiler.shown.operator_kinds import kind_of
+from pytest_modelperf.profiler.shown.page_layers import kind_of
 from pytest_modelperf.profiler.shown.tables.cases import (
     counts_table,
     generation_table,

@@ -23,7 +23,7 @@ from pytest_modelperf.profiler.engines.source import (
     compile_module,
     find_source,
 )
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.worker.endings import GRACE_S, describe_end, failure
 from pytest_modelperf.profiler.worker.gateway import (
     LEAST_START_LIMIT_S,

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from pytest_modelperf.profiler.engines.source import EngineModule
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.worker.agent import Agent, describe_error
 from pytest_modelperf.profiler.worker.endings import failure
 from pytest_modelperf.profiler.worker.process import Meter, pin

@@ -14,13 +14,18 @@ from typing import Any
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.report.document import to_json
-from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
-from pytest_modelperf.report.model import Drawn, Link, Report
+from pytest_modelperf.report.model import Drawings, Drawn, Link, Report
 from pytest_modelperf.report.tables import Table
 from pytest_modelperf.text.escaping import printable, typeset
 from pytest_modelperf.text.version import __version__, page_url
 
-_TEMPLATE = Path(__file__).with_name("template.html")
+_OWN = Path(__file__).parent
+_TEMPLATE = _OWN / "template.html"
+# Every page has these. A package adds its own files, which may use what these define.
+_SHARED_STYLES = (_OWN / "page.css",)
+_SHARED_SCRIPTS = tuple(
+    _OWN / f"{name}.js" for name in ("page", "figures", "charts", "cases", "tables")
+)
 # A figure with its sign, its decimals and its unit: `+3.1 %`, `x2.31`, `97.49 MiB`.
 _FIGURE = re.compile(r"[^\d\s]?\d[\d,]*(?:\.(?P<decimals>\d+))?(?P<unit>\s\D.*)?")
 # The width of a decimal point, in digits.
@@ -72,8 +77,8 @@ def render_page(report: Report) -> str:
         parts=drawings.parts,
         version=__version__,
         # Text of this package, which needs no escaping.
-        styles=[Markup(text) for text in _read((*SHARED_STYLES, *drawings.styles))],  # noqa: S704
-        scripts=[Markup(text) for text in _read((*SHARED_SCRIPTS, *drawings.scripts))],  # noqa: S704
+        styles=[Markup(text) for text in _read((*_SHARED_STYLES, *drawings.styles))],  # noqa: S704
+        scripts=[Markup(text) for text in _read((*_SHARED_SCRIPTS, *drawings.scripts))],  # noqa: S704
         plotly=_packed_plotly() if drawings.needs_plotly else None,
         data=pack(dump_data(shared)),
         packed_cases=packed_cases,

@@ -23,7 +23,7 @@ from pytest_modelperf.tracing.files.opening import open_profile
 from pytest_modelperf.tracing.frames import tables
 from pytest_modelperf.tracing.frames.tables import TEXT, events_of, make_rows
 from pytest_modelperf.tracing.records import Category, Event
-from pytest_modelperf.tracing.views import trace_views
+from pytest_modelperf.tracing.report import trace_views
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.doctor.checkup import LEVEL, POWER
 from pytest_modelperf.profiler.doctor.records import CHECKUPS, Checkup, Checkups, Outlook
 from pytest_modelperf.profiler.doctor.report import checkup_report
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import Noise
-from pytest_modelperf.profiler.shown.conditions import describe_machine_line
+from pytest_modelperf.profiler.shown.facts import describe_machine_line
 from pytest_modelperf.report.exports import render_csv
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.model import Code, Paragraph, Section

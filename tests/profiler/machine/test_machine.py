@@ -28,8 +28,12 @@ from pytest_modelperf.profiler.machine.describe import (
     limit_cores,
     read_limits,
 )
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.machine.hardware import parse_processors, read_macos, read_sysctl
+from pytest_modelperf.profiler.machine.hardware import (
+    MachineFacts,
+    parse_processors,
+    read_macos,
+    read_sysctl,
+)
 
 GIB = 1 << 30
 KIB = 1 << 10

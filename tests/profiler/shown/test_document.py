@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import COMPARISON
 from pytest_modelperf.comparing.request import compare_profiles
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.records import PROFILE, CaseProfile, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from pytest_modelperf.profiler.shown.document import dump_profile
+from pytest_modelperf.profiler.shown.document import dump_node_data, dump_profile, node_notes
 from pytest_modelperf.report.document import dump_document
 from tests.support.profiles import (
     make_latency,
@@ -24,6 +25,7 @@ from tests.support.profiles import (
     measured_cases,
     measured_classifier,
     measured_function,
+    static_classifier,
 )
 from tests.support.small_models import ones, parse
 
@@ -370,3 +372,43 @@ def test_the_types_of_a_document_accept_all_that_is_written(made: Callable[[], P
     text = dump_profile(made())
     found = msgspec.json.decode(text, type=PROFILE.json_type)
     assert dump_document(found) == text
+
+
+def test_node_data_has_the_time_of_each_node_that_has_one() -> None:
+    profile = measured_classifier()
+    data = json.loads(dump_node_data(profile))
+    timed = {
+        row.static.name or row.static.id: pytest.approx(row.ms, abs=1e-6)
+        for row in profile.cases[0].layers
+        if row.static is not None and row.ms is not None
+    }
+    assert {name: each["value"] for name, each in data["results"].items()} == timed
+    assert data["name"].endswith(": ms")
+    assert [stop["stop"] for stop in data["gradient"]] == [0.0, 0.5, 1.0]
+
+
+def test_without_a_run_the_values_are_macs() -> None:
+    profile = static_classifier()
+    data = json.loads(dump_node_data(profile))
+    assert data["name"].endswith(": MACs")
+    assert sum(each["value"] for each in data["results"].values()) == profile.cases[0].static.macs
+
+
+def test_notes_say_the_time_the_share_and_in_which_kernel_a_node_runs() -> None:
+    profile = measured_classifier()
+    notes = node_notes(profile)
+    rows = [row for row in profile.cases[0].layers if row.static is not None]
+    assert set(notes) == {row.static.id for row in rows if row.static is not None}
+    shown = [own["modelperf.share"] for own in notes.values() if "modelperf.share" in own]
+    shares = [float(share.removesuffix(" %")) for share in shown]
+    assert 0 < sum(shares) <= 100
+    for row in rows:
+        assert row.static is not None
+        own = notes[row.static.id]
+        assert ("modelperf.ms" in own) == (row.time is not None)
+        assert ("modelperf.runs_in" in own) == (row.runs_in is not None)
+
+
+def test_a_function_has_no_nodes() -> None:
+    with pytest.raises(UsageError, match="has no nodes"):
+        dump_node_data(measured_function())

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.measurements import Measurement, Progress
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
-from pytest_modelperf.profiler.shown.conditions import (
+from pytest_modelperf.profiler.shown.facts import (
     describe_machine_line,
     doubt_lines,
     unmeasured_reasons,

@@ -21,7 +21,7 @@ from pytest_modelperf.profiler.records import ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.rows import LayerRow
 from pytest_modelperf.profiler.shown.facts import ModelRow, models_table
-from pytest_modelperf.profiler.shown.model_names import name_models
+from pytest_modelperf.profiler.shown.names import name_models
 from pytest_modelperf.profiler.shown.tables.cases import counts_table
 from pytest_modelperf.profiler.shown.tables.layer_columns import (
     ALL_COLUMNS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_modelperf.profiler.shown.operator_kinds import kind_of
+from pytest_modelperf.profiler.shown.page_layers import kind_of
 from tests.report.pages import sample_data
 from tests.report.pages.conftest import OpenData
 from tests.report.pages.sample_data import Data

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.obtaining.values import file_of
+from pytest_modelperf.obtaining.origins import file_of
 from tests.support.project import write_dense
 
 
