@@ -564,7 +564,8 @@ def test_a_worker_begins_where_its_gateway_says_and_apart_from_this_terminal(
         answer = worker.ask("engine", "as it loaded", source=PLACED, file="e.py", options={})
     assert answer.pop("main") is True
     assert answer.pop("session") == 0
-    assert answer.pop("niceness") in {3, False}
+    # These tests may run under `nice` themselves.
+    assert answer.pop("niceness") == (hasattr(os, "nice") and min(os.nice(0) + 3, 19))
     assert answer == {"folder": str(folder), "variable": "b", "inputs": [b"", 11]}
 
 
