@@ -1,14 +1,17 @@
-"""The search: the order in which kernels are run alone and compared by duets.
+"""The search for the kernels that slow a model down, and the files of those that it finds.
 
-It does not depend on an engine. A `UnitJudge` runs some units of both plans in turn; in tests it is
-a table of times. The search tries the unit that a profile shows to slow down most, then the first
-two, the first four, until some are shown to be slower. Then it leaves out all units it can, by
-halves, quarters and so on, as Zeller and Hildebrandt do ("Simplifying and isolating
-failure-inducing input", IEEE TSE 28 (2002)). The profile decides only the order.
+The search runs kernels alone and compares them by duets. It does not depend on an engine: a
+`UnitJudge` runs some units of both plans in turn; in tests it is a table of times. The search tries
+the unit that a profile shows to slow down most, then the first two, the first four, until some are
+shown to be slower. Then it leaves out all units it can, by halves, quarters and so on, as Zeller
+and Hildebrandt do ("Simplifying and isolating failure-inducing input", IEEE TSE 28 (2002)). The
+profile decides only the order.
 
 The whole models and the search get half of the level each, so that a reduction is wrong with at
 most the whole level. Each duet of the search has a share of its half, and so has the duet of the
 written files.
+
+The files are models without weights, which are drawn later, and the JSON of the search.
 """
 
 from __future__ import annotations
