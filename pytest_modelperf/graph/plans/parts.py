@@ -13,7 +13,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, nu
 
 from pytest_modelperf.graph.model_file import DATA_TYPES, packed_bytes
 from pytest_modelperf.graph.plans.plan import EnginePlan, Matching, TensorTypes, stored_offset
-from pytest_modelperf.graph.stored_tensors import remove_named
+from pytest_modelperf.graph.stored_tensors import remove_named, stored_names
 
 # How far from a changed kernel its part reaches.
 CONTEXT = 1
@@ -200,7 +200,8 @@ def make_side(plan: EnginePlan, kernels: Sequence[int], changed: Sequence[int]) 
     inside = set(kernels)
     made = {name for index in kernels for name in plan.kernels[index].outputs if name}
     reads = [name for index in kernels for name in plan.kernels[index].inputs if name]
-    inputs = tuple(dict.fromkeys(n for n in reads if n not in made and n not in plan.weights))
+    within = made | stored_names(plan.proto.graph)
+    inputs = tuple(dict.fromkeys(name for name in reads if name not in within))
     outputs = tuple(
         name
         for index in kernels
@@ -293,8 +294,12 @@ def find_moves(plan: EnginePlan, side: PartSide) -> tuple[Move, ...]:
 
 
 def _weights_of(plan: EnginePlan, side: PartSide) -> Iterator[TensorProto]:
-    read = {name for index in side.kernels for name in plan.kernels[index].inputs}
+    read = _read_by(plan, side)
     return (tensor for name, tensor in plan.weights.items() if name in read)
+
+
+def _read_by(plan: EnginePlan, side: PartSide) -> set[str]:
+    return {name for index in side.kernels for name in plan.kernels[index].inputs}
 
 
 def moved_file(part: str) -> str:
@@ -331,6 +336,10 @@ def write_part(
             moved = {"location": moved_file(path.name), "offset": str(places[offset])}
             for entry in own.external_data:
                 entry.value = moved.get(entry.key, entry.value)
+    read = _read_by(plan, side)
+    model.graph.sparse_initializer.extend(
+        sparse for sparse in plan.proto.graph.sparse_initializer if sparse.values.name in read
+    )
     for name in side.inputs:
         dtype, shape = types[name]
         model.graph.input.append(helper.make_tensor_value_info(name, DATA_TYPES[dtype], shape))

@@ -23,13 +23,15 @@ from pytest_modelperf.graph.plans.parts import (
     find_parts,
     find_units,
     kernels_of,
+    make_side,
     write_numbered,
     write_part,
     write_watched,
 )
 from pytest_modelperf.graph.plans.plan import EnginePlan, match_plans
-from tests.graph.plans.plan_models import make_plan
+from tests.graph.plans.plan_models import make_plan, plan_of
 from tests.graph.plans.test_plan import chain, types_of
+from tests.support.graph_models import parse
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -208,6 +210,27 @@ def test_a_body_that_reads_from_outside_makes_that_an_input_of_its_part() -> Non
     (part,) = parts_of(before, after)
     assert names(before, part.before) == ["Neg", "Abs", "If"]
     assert set(part.before.inputs) == {"c", "x"}
+
+
+def test_a_part_keeps_the_sparse_weights_that_it_reads(tmp_path: Path) -> None:
+    plans = []
+    for op in ("Exp", "Tanh"):
+        model = parse(GRAPH.replace("OP", op).replace("(p, w)", "(p, v)"))
+        for name in ("w", "v"):
+            values = onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [1], [2.0])
+            places = onnx.helper.make_tensor("", onnx.TensorProto.INT64, [1], [5])
+            sparse = onnx.helper.make_sparse_tensor(values, places, [4, 4])
+            model.graph.sparse_initializer.append(sparse)
+        plans.append(plan_of(model))
+    before, after = plans
+    (part,) = parts_of(before, after)
+    assert part.before.inputs == part.after.inputs == ("x",)
+
+    side = make_side(before, [1, 2], [1])
+    write_part(before, side, {"h": ("float32", (1, 4))}, tmp_path / "part.onnx")
+    kept = onnx.load(tmp_path / "part.onnx").graph
+    assert [sparse.values.name for sparse in kept.sparse_initializer] == ["v"]
+    assert [value.name for value in kept.input] == ["h"]
 
 
 def test_kernels_are_named_by_their_numbers(tmp_path: Path) -> None:
