@@ -12,7 +12,7 @@ exporters write an epsilon or an exponent that others leave out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -159,6 +159,10 @@ _SUMMED = frozenset({"macs", "elementwise_ops"})
 
 
 EXACT = Tolerances()
+_VALUES_DIFFER = (
+    "the counts of the runs differ, but those of the graphs do not: values decide a branch, a trip "
+    "count or a shape"
+)
 
 
 def compare_cases(
@@ -167,7 +171,7 @@ def compare_cases(
     counts = SideCounts.of(before.static), SideCounts.of(after.static)
     metrics = _static_metrics(*counts, tolerances)
     found = explain(before, after)
-    reasons = (*found.reasons, *_doubts(metrics, *counts))
+    reasons = (*found.reasons, *doubts_of(metrics))
     return CaseComparison(
         before.case, with_causes(metrics, found.causes), found.layer_types, reasons, found.layers
     )
@@ -237,7 +241,7 @@ def compare_with_stored(
     changes = [LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after}]
     types = tuple(sorted(changes, key=lambda c: (-c.added_macs, -c.added_ops, c.op)))
     metrics = _static_metrics(known, new, tolerances)
-    reasons = (*reasons_of_counts(types), *_doubts(metrics, known, new))
+    reasons = (*reasons_of_counts(types), *doubts_of(metrics))
     if not _are_whole(known.observed, new.observed):
         reasons += lower_bounds(known.graph.uncounted_ops, new.graph.uncounted_ops)
     return CaseComparison(case, with_causes(metrics, causes_by_counts(types)), types, reasons)
@@ -263,8 +267,12 @@ def _metric(name: str, old: SideCounts, new: SideCounts, allowed: float | None) 
     if old.observed is not None and new.observed is not None:
         by_run = _change(name, old.observed, new.observed, share)
     found = by_graph if by_run is None else _judge(by_graph, by_run)
-    gated = allowed is not None
-    return Metric(name, found.before, found.after, found.verdict, gated=gated, allowed=allowed)
+    metric = Metric(
+        name, found.before, found.after, found.verdict, gated=allowed is not None, allowed=allowed
+    )
+    if metric.gated and metric.is_open and _are_whole(old.observed, new.observed):
+        return replace(metric, reason=_VALUES_DIFFER)
+    return metric
 
 
 def _change(name: str, old: CountTotals, new: CountTotals, share: float) -> _Change:
@@ -302,13 +310,10 @@ def _judge(by_graph: _Change, by_run: _Change) -> _Change:
     return replace(by_run, verdict=Verdict.INCONCLUSIVE)
 
 
-def _doubts(metrics: Sequence[Metric], old: SideCounts, new: SideCounts) -> Iterator[str]:
-    is_open = any(metric.gated and metric.is_open for metric in metrics)
-    if is_open and _are_whole(old.observed, new.observed):
-        yield (
-            "the counts of the runs differ, but those of the graphs do not: values decide a "
-            "branch, a trip count or a shape"
-        )
+def doubts_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
+    """Return what leaves counts open."""
+    found = (metric.reason for metric in metrics if metric.is_open)
+    return tuple(dict.fromkeys(reason for reason in found if reason is not None))
 
 
 def _are_whole(*counts: CountTotals | None) -> bool:

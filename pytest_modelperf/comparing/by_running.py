@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.attribution import Explanation, Graphs, explain, slower_members
 from pytest_modelperf.comparing.by_counts import (
     compare_cases,
+    doubts_of,
     provider_metrics,
     uncounted_providers,
     with_size,
@@ -452,7 +453,8 @@ def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
     comparison = replace(found.comparison, parts=tuple(parts[at] for at in in_order(parts)))
     if explanation is not None:
         comparison = explanation.of(comparison)
-    reasons = (*slower_members(comparison.metrics), *comparison.reasons)
+    doubts = () if explanation is None else doubts_of(comparison.metrics)
+    reasons = (*doubts, *slower_members(comparison.metrics), *comparison.reasons)
     return replace(found, comparison=replace(comparison, reasons=reasons))
 
 

@@ -169,8 +169,9 @@ class Metric(Struct, frozen=True):
     of the figure, and `after_interval` are the bounds of the figure itself. An exact figure has no
     interval. `confidence` is the confidence of the interval. `rounds_needed` estimates how many
     rounds would decide an open metric, and `samples_needed` how many inferences it needs on each
-    side. `reason` is the change that made this figure worse, if that is known. `least` is a lower
-    bound for a figure without a value, because a percentile is at least as large as a lower one.
+    side. `reason` is the change that made this figure worse, or what leaves it open, if that is
+    known. `least` is a lower bound for a figure without a value, because a percentile is at least
+    as large as a lower one.
     `detail` says what the figure is of, such as `deadline 20 ms`.
     """
 

@@ -256,6 +256,29 @@ def test_outputs_on_the_same_inputs_are_compared() -> None:
     assert output["cosine"] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
+def test_values_that_leave_the_macs_open_are_the_first_reason(tmp_path: Path) -> None:
+    text = """g (float[8,16] x) => (float[n,4] y) {
+        sum = ReduceSum <keepdims = 0> (x, axis)
+        shifted = Add (sum, b)
+        zero = Constant <value_float = 0.0> ()
+        is_kept = Greater (shifted, zero)
+        kept = Compress <axis = 0> (x, is_kept)
+        y = MatMul (kept, w)
+    }"""
+    paths = []
+    for kept in (8, 4):
+        bias = np.where(np.arange(8) < kept, 1e6, -1e6).astype(np.float32)
+        weights = {"b": bias, "w": ones(16, 4), "axis": np.array([1])}
+        paths.append(tmp_path / f"{kept}.onnx")
+        paths[-1].write_bytes(parse(text, weights=weights).SerializeToString())
+    result = run("compare", *map(str, paths), *QUICK, "--json", "-")
+    (case,) = json.loads(result.out)["cases"]
+    (macs,) = (found for found in case["metrics"] if found["name"] == "macs")
+    assert (macs["before"], macs["after"], macs["verdict"]) == (512, 256, "inconclusive")
+    assert case["reasons"][0].endswith("values decide a branch, a trip count or a shape")
+
+
 def test_a_size_is_given_to_the_side_that_has_the_dimension() -> None:
     text = "g (float[N,{width}] x) => (float[N,{width}] y) {{ [positive] y = Relu(x) }}"
     for name, width in (("fixed.onnx", 16), ("dynamic.onnx", "width")):
