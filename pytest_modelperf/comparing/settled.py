@@ -188,7 +188,12 @@ def compare_counts(asked: PairedCase) -> CaseComparison:
 
 def as_unchanged(counted: CaseComparison) -> CaseComparison:
     """Return the comparison of a case that does not need to run."""
-    return replace(counted, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
+    # Counts that only a run completes are the same too.
+    metrics = tuple(
+        replace(metric, verdict=Verdict.PASSED, reason=None) if metric.is_open else metric
+        for metric in counted.metrics
+    )
+    return replace(counted, metrics=metrics, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
 
 
 # -- a case whose plan did not change

@@ -154,6 +154,15 @@ def save_with_weights(folder: Path, weight: float) -> Path:
     return save_beside(parse(MODEL, weights={"w": weight * ones(16, 8)}), folder / "m.onnx")
 
 
+def test_counts_that_only_a_run_completes_are_not_open_if_nothing_changed(tmp_path: Path) -> None:
+    model = tmp_path / "open.onnx"
+    text = "g (float[4] x) => (int64[1,n] y) { y = NonZero (x) }"
+    model.write_bytes(parse(text).SerializeToString())
+    _, document = compared(str(model), str(model))
+    assert document["verdict"] == "unchanged"
+    assert {found["verdict"] for found in document["cases"][0]["metrics"]} == {"passed"}
+
+
 def test_the_same_graph_with_other_weights_beside_it_is_not_unchanged(tmp_path: Path) -> None:
     for name, weight in (("before", 1), ("same", 1), ("other", 2)):
         save_with_weights(tmp_path / name, weight)
