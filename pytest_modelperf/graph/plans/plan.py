@@ -22,9 +22,9 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.common_order import in_common
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.data_dependence import DataDependence, ValueFlow, read_plan_flow
-from pytest_modelperf.graph.model_bytes import INTEGER_TYPES, KEEP_BYTES
+from pytest_modelperf.graph.model_bytes import INTEGER_TYPES, KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.graph.model_file import dtype_name, external_entries, open_model, packed_bytes
-from pytest_modelperf.graph.stored_tensors import dense_weights, stored_names
+from pytest_modelperf.graph.stored_tensors import clear_data, dense_weights, stored_names
 from pytest_modelperf.graph.stored_weights import (
     Contents,
     digest_bytes,
@@ -44,12 +44,16 @@ Reader = tuple[int, int]
 
 
 class StoredSpan(Struct, frozen=True):
-    """The place of a weight's data in a file next to the plan, and the type of its numbers."""
+    """The place of a weight's data in a file next to the plan, and the type of its numbers.
+
+    `is_shape` is true for integers that may be a shape or the sizes of pieces.
+    """
 
     location: str
     offset: int
     nbytes: int
     dtype: str
+    is_shape: bool
 
 
 class WeightFacts(Struct, frozen=True):
@@ -287,10 +291,24 @@ def stored_spans(data: bytes) -> tuple[StoredSpan, ...]:
             offset,
             packed_bytes(stored.tensor),
             dtype_name(stored.tensor.data_type) or "",
+            stored.tensor.data_type in INTEGER_TYPES
+            and packed_bytes(stored.tensor) <= KEEP_INTEGER_BYTES,
         )
         for stored in dense_weights(ModelProto.FromString(data).graph)
         if (offset := stored_offset(stored.tensor)) is not None
     )
+
+
+def with_stored(data: bytes, contents: Mapping[int, bytes]) -> bytes:
+    """Return the plan with this data in it, by its offset in the file next to the plan."""
+    # Shape inference does not read a file, so ONNX Runtime refuses such a plan.
+    model = ModelProto.FromString(data)
+    for stored in dense_weights(model.graph):
+        offset = stored_offset(stored.tensor)
+        if offset is not None and offset in contents:
+            clear_data(stored.tensor)
+            stored.tensor.raw_data = contents[offset]
+    return model.SerializeToString()
 
 
 def find_plan_difference(first: EnginePlan, second: EnginePlan) -> str | None:

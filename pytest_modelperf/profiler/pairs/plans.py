@@ -38,6 +38,7 @@ from pytest_modelperf.graph.plans.plan import (
     match_plans,
     read_plan,
     stored_spans,
+    with_stored,
 )
 from pytest_modelperf.graph.structure import PlanGraph, byte_size
 from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces, plan_steps
@@ -132,6 +133,13 @@ def save_plan(rig: Rig, weight_bytes: int, *, keeps_session: bool = False) -> Sa
             span.offset: WeightFacts(content, share)
             for span, (content, share) in zip(spans, answers, strict=True)
         }
+        places = [(span.offset, span.nbytes) for span in spans if span.is_shape]
+        if places:
+            contents = rig.worker.ask(
+                "spans", "as the shapes in its plan were read", file=file, spans=places
+            )
+            offsets = (offset for offset, _ in places)
+            data = with_stored(data, dict(zip(offsets, contents, strict=True)))
     inputs = {
         name: f"{feed.dtype} {tuple(map(int, feed.array.shape))}"
         for name, feed in rig.workload.feeds.items()

@@ -36,6 +36,7 @@ from pytest_modelperf.profiler.worker.sessions import (
     ModelSessions,
     describe_spans,
     move_spans,
+    read_spans,
 )
 from pytest_modelperf.profiler.worker.starter import Channel, take_module
 from pytest_modelperf.profiler.worker.timing import Clock, ClocksError, paused_gc, time_within
@@ -284,6 +285,10 @@ class Agent(ModelSessions):
     ) -> list[tuple[bytes, float]]:
         with self._heartbeat():
             return describe_spans(file, spans)
+
+    def do_spans(self, file: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        with self._heartbeat():
+            return read_spans(file, spans)
 
     def do_move(self, source: str, target: str, moves: Sequence[tuple[int, int, int]]) -> None:
         with self._heartbeat():

@@ -164,6 +164,18 @@ def describe_spans(path: str, spans: Sequence[tuple[int, int, str]]) -> list[tup
         return [_describe(file, *span) for span in spans]
 
 
+def read_spans(path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Return the data of each span: offset, bytes."""
+    found = []
+    with open(path, "rb") as file:  # noqa: PTH123  # likewise
+        for offset, nbytes in spans:
+            file.seek(offset)
+            found.append(file.read(nbytes))
+            if len(found[-1]) < nbytes:
+                raise ValueError(_TOO_SHORT)
+    return found
+
+
 def move_spans(source: str, target: str, moves: Sequence[tuple[int, int, int]]) -> None:
     """Write spans of a file into another: the offset and the bytes of each, and its new offset."""
     with open(source, "rb") as old, open(target, "wb") as new:  # noqa: PTH123  # likewise

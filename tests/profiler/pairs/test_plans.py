@@ -85,6 +85,29 @@ def test_training_a_model_again_does_not_change_its_plan() -> None:
         assert not place_parts(before, after).parts
 
 
+def unrolled(changed: str, pieces: int = 24) -> onnx.ModelProto:
+    """A split into as many pieces as an unrolled recurrence has steps."""
+    steps = [f"s{k}" for k in range(pieces)]
+    sizes = np.arange(1, pieces + 1)
+    text = f"""g (float[1,{sizes.sum()}] x) => (float[1,4] y) {{
+        {", ".join(steps)} = Split <axis = 1> (x, sizes)
+        {" ".join(f"m{k} = ReduceSum ({step})" for k, step in enumerate(steps))}
+        c = Concat <axis = 1> ({", ".join(f"m{k}" for k in range(pieces))})
+        p = MatMul (c, w)
+        a = {changed} (p)
+        y = Neg (a)
+    }}"""
+    return parse(text, 21, weights={"sizes": sizes, "w": np.ones((pieces, 4), np.float32)})
+
+
+def test_a_plan_runs_whose_sizes_of_pieces_are_many() -> None:
+    with plans(unrolled("Exp"), unrolled("Sin")) as (before, after):
+        placed = place_parts(before, after)
+        assert placed.reason is None
+        (part,) = placed.parts
+        assert part.text == "1 Exp became 1 Sin"
+
+
 # The engine multiplies the weights of the convolution by the scale of the normalization.
 DEAD_NETWORK = """g (float[1,4,16,16] x) => (float[1,8,16,16] y) {
     a = Conv <pads = [1,1,1,1]> (x, w0)

@@ -9,7 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_modelperf.profiler.worker.sessions import describe_spans, move_spans
+from pytest_modelperf.profiler.worker.sessions import (
+    describe_spans,
+    move_spans,
+    read_spans,
+)
 
 Array: TypeAlias = npt.NDArray[np.generic]
 
@@ -72,6 +76,13 @@ def test_a_file_that_ends_too_soon_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "w").write_bytes(bytes(10))
     with pytest.raises(ValueError, match="too soon"):
         describe_spans(str(tmp_path / "w"), [(4, 12, "float32")])
+
+
+def test_spans_are_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "w").write_bytes(b"#first##second")
+    assert read_spans(str(tmp_path / "w"), [(8, 6), (1, 5)]) == [b"second", b"first"]
+    with pytest.raises(ValueError, match="too soon"):
+        read_spans(str(tmp_path / "w"), [(8, 7)])
 
 
 def test_weights_are_copied_to_their_new_places(tmp_path: Path) -> None:
