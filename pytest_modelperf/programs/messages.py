@@ -35,10 +35,10 @@ class Turn(Struct, frozen=True, kw_only=True):
 
     `wall_ns` is its whole time and `rest_ns` its time outside of all sessions. `waited_ns` and
     `rest_waited_ns` are how long the calling thread waited for a processor in each, or None if the
-    system does not report it. `cpu_ns` is the processor time of the calling thread outside of
-    sessions. `sessions` are by `SessionWork.model`. `labels` are by name, without the sessions
-    inside them. For a generator, `items` is the number of items and `first_ns` the time to the
-    first one. For a workload, `each_ns` has the time of each input.
+    system does not report it or a session ran in another thread. `cpu_ns` is the processor time of
+    the calling thread outside of sessions. `sessions` are by `SessionWork.model`. `labels` are by
+    name, without the sessions inside them. For a generator, `items` is the number of items and
+    `first_ns` the time to the first one. For a workload, `each_ns` has the time of each input.
     """
 
     wall_ns: DurationNs

@@ -13,6 +13,7 @@ import pytest
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.programs import sides
 from pytest_modelperf.programs.sides import TestMissingError
+from pytest_modelperf.programs.station.calls import ProcessorWait
 from tests.programs.conftest import Project
 from tests.support.known import known
 
@@ -298,8 +299,38 @@ def test_it(modelperf):
 """)
     (turn,) = station.call(1, 0)
     assert turn.sessions["model.onnx"].calls == 1
+    assert turn.waited_ns is None
     (session,) = station.watch().work.sessions
     assert [each.inputs for each in session.inferences] == [("x: 1x3 float32",)]
+
+
+def test_waits_of_the_calling_thread_count_if_only_it_runs_sessions(project: Project) -> None:
+    """It may wait for the processor on which another thread runs the session."""
+    station = project.reach("""
+import threading
+
+def test_it(modelperf):
+    session = ort.InferenceSession("model.onnx")
+    runs = 0
+
+    def run():
+        session.run(None, {"x": np.ones((1, 3), np.float32)})
+
+    def read():
+        nonlocal runs
+        runs += 1
+        if runs % 2:
+            return run()
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+
+    modelperf.check(read)
+""")
+    turns = station.call(2, 60 * _SECOND)
+    is_known = ProcessorWait().is_known
+    assert sorted(turn.waited_ns is not None for turn in turns) == [False, is_known]
+    assert all((turn.waited_ns is None) == (turn.rest_waited_ns is None) for turn in turns)
 
 
 def test_a_profile_names_the_functions_of_the_project(project: Project) -> None:

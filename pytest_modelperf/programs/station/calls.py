@@ -86,7 +86,7 @@ class CallRecord:
         # Only filled if the call is watched: the inputs of each inference, and the sessions made.
         self.inferences: list[tuple[SessionGroup, tuple[str, ...]]] = []
         self.made: list[SessionGroup] = []
-        # Whether all of these inferences were made one after the other by the calling thread.
+        # Whether all inferences were made one after the other by the calling thread.
         self.is_in_order = True
         self.first_ns: list[int] = []
         self.first_item_inferences = 0
@@ -113,7 +113,8 @@ class CallRecord:
         inside = Covered(
             (max(span.start_ns, start_ns), min(span.end_ns, end_ns)) for span in list(self.spans)
         )
-        is_known = self.waited.is_known
+        # The call goes on in other threads while the calling thread waits, even for a processor.
+        is_known = self.waited.is_known and self.is_in_order
         return Turn(
             wall_ns=wall_ns,
             rest_ns=wall_ns - inside.total_ns,
@@ -320,9 +321,9 @@ class Sessions:
             group = getattr(session, _GROUP, None) or self._group(session, None)
             if record.is_watched:
                 record.inferences.append((group, input_texts(find_shapes(arguments, named))))
-                record.is_in_order &= get_ident() == record.thread
                 group.numbers.update(_single_numbers((*arguments, *named.values())))
             is_own = get_ident() == record.thread
+            record.is_in_order &= is_own
             if is_own:
                 waited_ns, cpu_ns = record.waited(), cpu_clock()
             start_ns = clock()
@@ -354,8 +355,8 @@ class Sessions:
                 from pytest_modelperf.profiler.engines.onnxruntime_sessions import feed_shapes
 
                 record.inferences.append((group, input_texts(feed_shapes(input_feed))))
-                record.is_in_order = False
                 group.numbers.update(_single_numbers((input_feed,)))
+            record.is_in_order = False
             start_ns = time.perf_counter_ns()
 
             def ended(results: Any, data: Any, problem: str) -> Any:  # noqa: ANN401
