@@ -1,6 +1,7 @@
 """The files that this process reads, noted by an audit hook, and whether it may open enough.
 
-Files that compiled code opens by itself are not noticed.
+Files that compiled code opens by itself are not noticed. Of another process that this one starts,
+only its program and its script are.
 """
 
 from __future__ import annotations
@@ -42,10 +43,16 @@ class OpenedFiles:
     def paths(self) -> tuple[str, ...]:
         return tuple(self._read)
 
-    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event != "open" or not self._is_noting:
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self._is_noting:
             return
-        path, mode, flags = arguments
+        if event == "open":
+            self._note_opened(*arguments)
+        elif event == "subprocess.Popen":
+            _, command, folder, _ = arguments
+            self._read.update(_programs_of(command, folder))
+
+    def _note_opened(self, path: object, mode: object, flags: object) -> None:
         if not isinstance(path, str | bytes):
             return
         is_read = (
@@ -62,6 +69,18 @@ class OpenedFiles:
                 self._read.add(text)
         elif text not in self._read:
             self._written.add(text)
+
+
+def _programs_of(command: Any, folder: Any) -> Iterator[str]:  # noqa: ANN401  # not checked yet
+    """Yield the files of a command that are its program and the script, as of `python -u a.py`."""
+    if isinstance(command, str | bytes):
+        return
+    program, *words = map(os.fsdecode, command)
+    script = next((word for word in words if not word.startswith("-")), program)
+    for each in (program, script):
+        path = os.path.abspath(os.path.join(os.fsdecode(folder or ""), each))  # noqa: PTH100, PTH118
+        if os.path.isfile(path):  # noqa: PTH113
+            yield path
 
 
 def distributions() -> dict[str, str]:

@@ -398,6 +398,22 @@ def test_it(modelperf, tmp_path):
     assert model.sha256 is not None
 
 
+def test_the_script_of_another_process_was_read(project: Project) -> None:
+    station = project.reach(
+        """
+import subprocess, sys
+
+def test_it(modelperf):
+    def read(word):
+        return subprocess.run([sys.executable, "-u", "child.py", word], cwd="tool", check=True)
+
+    modelperf.check(read, "test_program.py")
+""",
+        **{"tool/child.py": "", "tool/test_program.py": ""},
+    )
+    assert set(station.seen().files) == {"test_program.py", "tool/child.py"}
+
+
 def test_results_of_both_sides_are_compared(project: Project) -> None:
     text = """
         import numpy as np
