@@ -331,7 +331,10 @@ def _work_notes(watched: WatchedWork) -> Iterator[str]:
             "Judge a call that can be repeated"
         )
     elif not watched.work.inferences:
-        yield "a call runs no inference: a cache may answer it, or the program has no session"
+        yield (
+            "a call runs no inference: a cache may answer it, another process may run it, or the "
+            "program has no session"
+        )
 
 
 # -- a program measured alone
@@ -366,7 +369,8 @@ def record_program(asked: ProgramCheck) -> CheckedProgram:
         watched, seen = station.watch(), station.seen()
         commit = _commit_to_record(asked, seen)
         counter = MacsCounter(watched)
-        work, notes = with_macs(watched.work, counter), counter.notes
+        work = with_macs(watched.work, counter)
+        notes = (*_work_notes(watched), *counter.notes)
 
     alone = _measure(asked, "record", _RECORDED_ROUNDS, look)
     recording = StoredProgram(

@@ -366,7 +366,9 @@ def _findings(named: Sequence[Named]) -> Iterator[Section]:
 def _notes(named: Sequence[Named], verbosity: int) -> Iterator[Line]:
     found: dict[str, list[str]] = {}
     for outcome, view in named:
-        if verbosity >= _VERBOSE or outcome.comparison.is_unjudged:
+        # The notes on a recorded program say what later runs cannot compare.
+        is_recorded_program = outcome.program is not None
+        if verbosity >= _VERBOSE or outcome.comparison.is_unjudged or is_recorded_program:
             for note in outcome.comparison.notes:
                 found.setdefault(note, []).append(view.name)
     for note, names in found.items():

@@ -64,6 +64,17 @@ def test_a_program_is_recorded_unchanged_and_worse_by_its_work(
     assert_ended(result, "*not committed: reader.py*--modelperf-uncommitted*", failed=1)
 
 
+def test_a_recorded_call_without_inferences_has_a_note(repository: pytest.Pytester) -> None:
+    project = repository.path / "project"
+    (project / "test_read.py").write_text(
+        "import functools\nfrom reader import Reader\n\n"
+        "def test_read(modelperf):\n"
+        '    modelperf.check(functools.lru_cache(Reader("model.onnx").read), 4)\n'
+    )
+    result, _ = _run(repository, "--modelperf-update-baseline", "--modelperf-uncommitted")
+    assert_ended(result, "note: a call runs no inference: a cache may answer it*", passed=1)
+
+
 @pytest.mark.slow
 def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
     repository: pytest.Pytester,
