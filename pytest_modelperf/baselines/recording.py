@@ -282,8 +282,9 @@ def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
         one, other = (printable(each.model.path or each.model.name) for each in (first, part))
         if one == other:
             raise UsageError(
-                f"{printable(first.model.name)} changed while its cases were recorded: "
-                "nothing was stored. Record it again."
+                f"{one} is not the same model in all cases of the baseline "
+                f"{model_name(first.name)}: nothing was stored. If it changed meanwhile, record it "
+                f"again. Tests with different models need baselines of their own. {_OWN_NAME}"
             )
         raise UsageError(
             f"{one} and {other} are both recorded as the baseline {model_name(first.name)}: "

@@ -264,6 +264,24 @@ def test_models_that_are_recorded_as_one_baseline_are_named(run: pytest.Pytester
     assert not (run.path / "baselines").exists()
 
 
+def test_models_of_one_name_that_are_recorded_as_one_baseline_need_others(
+    run: pytest.Pytester,
+) -> None:
+    write_dense(run.mkdir("wide") / "dense.onnx", 6)
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("path", ["dense.onnx", "wide/dense.onnx"])
+        def test_it(modelperf, path):
+            modelperf.check(path, baseline="one.onnx")
+        """
+    )
+    text = " ".join(check(run, UPDATE).stdout.str().split())
+    assert "dense.onnx is not the same model in all cases of the baseline one.onnx: " in text
+    assert "need baselines of their own" in text
+
+
 def test_a_model_that_is_named_by_a_link_too_is_recorded_as_one(run: pytest.Pytester) -> None:
     (run.path / "latest.onnx").symlink_to("dense.onnx")
     run.makepyfile(
