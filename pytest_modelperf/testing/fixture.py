@@ -256,6 +256,9 @@ class ModelPerf:
         return compare_callables(pair, check.gate, run.checker.context.watch)
 
     def _of_markers(self) -> PerfProfile:
+        from pytest_modelperf.testing.program_check import require_run
+
+        require_run(self._run.config)
         case = case_of(self._item)
         if case is None:
             raise UsageError(

@@ -29,6 +29,10 @@ TESTS = """
 
     def test_model(modelperf):
         modelperf.check("model.onnx")
+
+    @pytest.mark.perf_case("model.onnx")
+    def test_marked(modelperf):
+        assert modelperf.profile.static.params
 """
 TWICE = READER.replace(
     "return self", "self.session.run(None, {'x': np.ones((rows, 3), 'f')})\n        return self"
@@ -83,6 +87,7 @@ def test_the_commit_with_more_work_is_found_and_a_broken_one_stepped_around(
         (["compare", "--ref", "HEAD", "test_read.py::test_sizes"], 2, "names 2 tests, give one"),
         (["compare", "--ref", "HEAD", "test_read.py::test_idle"], 3, "ended without calling"),
         (["compare", "--ref", "HEAD", "test_read.py::test_model"], 2, "the test is about a model"),
+        (["compare", "--ref", "HEAD", "test_read.py::test_marked"], 3, "the test is about a model"),
         (["compare", "--ref", "v9", READ], 2, "--ref names v9, which is no commit"),
         (["bisect", READ], 2, "has no baseline, so no commit is known to be fast"),
         (["bisect", READ, "--good", "HEAD"], 2, "begins and ends with the commit"),
