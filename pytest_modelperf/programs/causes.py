@@ -37,6 +37,8 @@ _SHARE = 0.1
 _MOST_FUNCTIONS = 4
 # Left out, because the time of a session has a row of its own.
 _INFERENCE = re.compile(r"\bonnxruntime_pybind11_state\.run\w*$")
+# Built-in functions in which the thread of the call waits for another thread or process.
+_WAIT = re.compile(r"'acquire' of '_|'(poll|control)' of 'select\.|select\.select$|posix\.waitpid$")
 # A smaller growth is noise of the profiler.
 _LEAST_NS = 20_000
 
@@ -58,7 +60,10 @@ class FunctionChange(Struct, frozen=True):
         calls = count_of(round(new), "call") if old == new else f"{old:g} -> {new:g} calls"
         decimals = change_decimals(self.grown_ns)
         times = (format_ms(side.ns, decimals) for side in (self.before, self.after))
-        return f"{printable(self.place)}: {calls}, {' -> '.join(times)} ms"
+        text = f"{printable(self.place)}: {calls}, {' -> '.join(times)} ms"
+        if _WAIT.search(self.place):
+            text += ", waiting for a thread or process that is not profiled"
+        return text
 
 
 def grown_functions(

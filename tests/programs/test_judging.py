@@ -275,6 +275,24 @@ def test_the_functions_whose_own_time_grew_are_named_with_their_calls() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "method 'acquire' of '_thread.lock' objects",
+        "method 'acquire' of '_multiprocessing.SemLock' objects",
+        "method 'poll' of 'select.epoll' objects",
+        "built-in method select.select",
+        "built-in method posix.waitpid",
+    ],
+)
+def test_a_wait_that_grew_is_not_the_work_of_the_call(place: str) -> None:
+    before, after = (CallProfile(functions=(_function(place, 2, ms),)) for ms in (1.0, 3.0))
+    (wait,) = grown_functions([before], [after])
+    assert wait.describe() == (
+        f"{place}: 2 calls, 1.000 -> 3.000 ms, waiting for a thread or process that is not profiled"
+    )
+
+
 def test_a_function_that_is_not_slower_in_each_profile_is_not_named() -> None:
     before, after = (
         [
