@@ -146,7 +146,7 @@ def test_values_in_errors_are_written_as_arguments() -> None:
     assert "with engine_options={'custom_ops': 'PATH'}" in case.reason
 
 
-def test_what_a_call_would_not_heed_is_refused(model: Path) -> None:
+def test_arguments_without_effect_are_refused(model: Path) -> None:
     with pytest.raises(UsageError, match="engine_before has no effect with static=True"):
         api.compare(model, model, static=True, engine_before="openvino")
     with pytest.raises(UsageError, match="gateway_before has no effect with static=True"):
@@ -176,7 +176,9 @@ def test_a_worker_that_falls_silent_is_given_more_time_by_the_command_alone(mode
         ({"engine": "tensorflow"}, "no engine 'tensorflow'"),
     ],
 )
-def test_what_a_call_says_of_measuring_is_checked(model: Path, words: CaseWords, told: str) -> None:
+def test_the_arguments_of_a_measurement_are_checked(
+    model: Path, words: CaseWords, told: str
+) -> None:
     for call in (api.profile, api.sweep):
         with pytest.raises(UsageError, match=told):
             call(model, **words)
@@ -253,13 +255,13 @@ def test_an_error_of_shapes_comes_back_from_another_process() -> None:
     assert copied.where == caught.value.where
 
 
-def test_a_model_without_content_is_no_text() -> None:
+def test_a_model_without_content_is_not_text() -> None:
     for empty in (b"", onnx.ModelProto()):
         with pytest.raises(ModelError, match="the given model is empty"):
             api.profile(empty, static=True)
 
 
-def test_a_model_that_is_no_model_is_not_printed_whole(model: Path) -> None:
+def test_an_argument_that_is_not_a_model_is_not_printed_whole(model: Path) -> None:
     wrong: Any = bytearray(model.read_bytes())
     with pytest.raises(UsageError, match=r"not bytearray\.$"):
         api.profile(wrong, static=True)

@@ -351,7 +351,7 @@ def test_the_page_lists_every_output() -> None:
 
 
 @pytest.mark.parametrize("path", ["action.yml", "comment/action.yml"])
-def test_no_expression_stands_in_a_shell_line(path: str) -> None:
+def test_no_shell_line_contains_an_expression(path: str) -> None:
     scripts = [step["run"] for step in read_action(path)["runs"]["steps"] if "run" in step]
     assert scripts
     assert not any("${{" in script for script in scripts)

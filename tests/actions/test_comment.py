@@ -164,7 +164,7 @@ def test_the_first_run_writes_the_comment(runner: Runner, github: StandIn) -> No
     assert " --require-hashes " in ran.calls[0]
 
 
-def test_a_later_run_edits_it_wherever_it_stands(runner: Runner, github: StandIn) -> None:
+def test_a_later_run_edits_the_comment_at_any_position(runner: Runner, github: StandIn) -> None:
     """Also on the second page of the comments."""
     for _ in range(120):
         github.add_comment("somebody", "nice")
@@ -177,7 +177,7 @@ def test_a_later_run_edits_it_wherever_it_stands(runner: Runner, github: StandIn
     assert bodies(github)[121] == "thanks"
 
 
-def test_a_comment_of_somebody_else_with_the_mark_stays(runner: Runner, github: StandIn) -> None:
+def test_a_comment_of_another_user_with_the_mark_stays(runner: Runner, github: StandIn) -> None:
     github.add_comment("stranger", f"{MARK}\n\nall is well")
     assert not comment(runner).has_failed
     assert bodies(github)[0] == f"{MARK}\n\nall is well"
@@ -233,7 +233,9 @@ def changed(values: Mapping[str, object]) -> dict[str, Any]:
     return {"workflow_run": {**workflow_run_event()["workflow_run"], **values}}
 
 
-def test_a_pull_request_of_somebody_else_gets_no_comment(runner: Runner, github: StandIn) -> None:
+def test_a_pull_request_of_another_repository_gets_no_comment(
+    runner: Runner, github: StandIn
+) -> None:
     victim = {**github.pulls[NUMBER], "number": 6}
     victim["head"] = {"sha": COMMIT, "ref": "faster", "repo": {"full_name": "victim/project"}}
     github.pulls[6] = victim
@@ -383,7 +385,7 @@ def test_a_title_cannot_end_the_hidden_mark(
     assert github.asked == []
 
 
-def test_a_workflow_of_another_kind_is_told_what_to_use(runner: Runner) -> None:
+def test_a_workflow_of_another_kind_gets_an_error_that_says_what_to_use(runner: Runner) -> None:
     runner.event = {"pull_request": {"number": 5}}
     ran = comment(runner)
     assert ran.has_failed
@@ -640,7 +642,7 @@ def test_the_curve_has_the_last_points_of_the_main_branch(
     assert len(cells[2]) == LAST_POINTS
 
 
-def test_the_curves_of_two_engines_are_told_apart(
+def test_the_curves_of_two_engines_have_different_names(
     runner: Runner, github: StandIn, tmp_path: Path
 ) -> None:
     """A project may have moved to another engine, and the case kept its id."""

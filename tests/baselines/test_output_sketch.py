@@ -67,7 +67,7 @@ def test_a_difference_of_most_elements_is_shown_nearly_whole(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_differs_in_a_tenth_of_the_elements_is_shown(size: int) -> None:
+def test_outputs_that_differ_in_a_tenth_of_the_elements_are_shown(size: int) -> None:
     """A sample of 96 misses it with a chance of 4 in 100,000."""
     before = outputs(size)
     after = before + np.float32(0.5) * (np.arange(size) % 10 == 0)
@@ -108,7 +108,7 @@ def test_equal_outputs_show_nothing_after_they_were_stored(size: int, seed: int)
     assert least_difference(read, sent(before)) == 0.0
 
 
-def test_what_differs_in_more_than_values_has_no_figure() -> None:
+def test_outputs_that_differ_in_more_than_values_have_no_figure() -> None:
     before = outputs(40)
     broken = before.copy()
     broken[3] = np.nan

@@ -147,7 +147,7 @@ def test_a_case_that_was_not_recorded_of_the_new_model_is_named(folder: Path) ->
     )
 
 
-def test_another_twin_of_the_same_model_is_told(folder: Path) -> None:
+def test_another_twin_of_the_same_model_is_reported(folder: Path) -> None:
     put(folder, replace(make_recording(BOTH), twin=b"another"))
     assert lines(folder) == snapshot(
         ["changed models--encoder: same model; twin changed although the model is the same"]
@@ -188,7 +188,7 @@ def test_the_folder_may_be_the_whole_repository(tmp_path: Path) -> None:
     assert [each.name for each in review_baselines(tmp_path, "main").baselines] == [NAME]
 
 
-def test_what_git_does_not_know_yet_is_new(folder: Path) -> None:
+def test_a_baseline_that_git_does_not_know_yet_is_new(folder: Path) -> None:
     git(folder.parent, "checkout", "-q", "--orphan", "empty")
     git(folder.parent, "commit", "-q", "--allow-empty", "-m", "none", "--only")
     assert [each.status.value for each in review_baselines(folder, "empty").baselines] == ["new"]
@@ -232,7 +232,7 @@ def test_another_machine_and_engine_are_named(folder: Path) -> None:
     )
 
 
-def test_counts_that_changed_with_the_model_the_same_are_told_first(folder: Path) -> None:
+def test_changed_counts_of_an_unchanged_model_are_listed_first(folder: Path) -> None:
     def changed(baseline: Baseline) -> Baseline:
         static = known(baseline.model.cases[0].static)
         return with_case(baseline, static=replace(static, macs=1))
@@ -264,7 +264,9 @@ def test_another_version_may_count_differently(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("dims", [{"seq": 64}, {"seq": 128}])
-def test_counts_at_other_sizes_are_no_contradiction(folder: Path, dims: dict[str, int]) -> None:
+def test_counts_at_other_sizes_do_not_contradict_each_other(
+    folder: Path, dims: dict[str, int]
+) -> None:
     before = read(folder)
     static = known(before.model.cases[0].static)
     after = with_case(before, static=replace(static, macs=1), dims=dims)
@@ -272,7 +274,7 @@ def test_counts_at_other_sizes_are_no_contradiction(folder: Path, dims: dict[str
     assert bool(found) == (dims == before.model.cases[0].dims)
 
 
-def test_a_figure_that_an_older_version_left_out_is_no_contradiction(folder: Path) -> None:
+def test_a_figure_that_an_older_version_left_out_is_not_a_contradiction(folder: Path) -> None:
     before = read(folder)
     static = known(before.model.cases[0].static)
     after = with_case(before, static=replace(static, scalar_params=3))
@@ -280,7 +282,7 @@ def test_a_figure_that_an_older_version_left_out_is_no_contradiction(folder: Pat
     assert ReviewedBaseline(NAME, before, after).contradictions == ()
 
 
-def test_a_size_that_changed_with_the_digest_the_same_is_told(folder: Path) -> None:
+def test_a_changed_size_with_an_unchanged_digest_is_reported(folder: Path) -> None:
     def changed(baseline: Baseline) -> Baseline:
         model = replace(baseline.model.model, size_bytes=5)
         return replace(baseline, model=replace(baseline.model, model=model))
@@ -293,7 +295,7 @@ def test_a_size_that_changed_with_the_digest_the_same_is_told(folder: Path) -> N
     )
 
 
-def test_a_twin_that_is_no_longer_trusted_is_told(folder: Path) -> None:
+def test_a_twin_that_lost_its_trust_is_reported(folder: Path) -> None:
     def changed(baseline: Baseline) -> Baseline:
         fidelity = known(baseline.model.cases[0].fidelity)
         unclear = replace(fidelity, interval=(0.9, 1.1), is_trusted=False, reason="unclear")
@@ -304,7 +306,7 @@ def test_a_twin_that_is_no_longer_trusted_is_told(folder: Path) -> None:
     )
 
 
-def test_another_plan_is_told(folder: Path) -> None:
+def test_another_plan_is_reported(folder: Path) -> None:
     def changed(baseline: Baseline) -> Baseline:
         return with_case(baseline, plan=StoredPlan(digest="0123", kernels=9, machine=MACHINE.key))
 

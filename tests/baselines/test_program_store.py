@@ -52,7 +52,7 @@ def test_the_folder_of_a_test_is_readable_and_safe(test: str, name: str) -> None
 
 
 @pytest.mark.parametrize("test", ["", "test_a.py", "/a/test_a.py::test_b", "::test_b", "a::\0"])
-def test_what_is_not_the_id_of_a_test_names_no_folder(test: str) -> None:
+def test_a_text_that_is_not_the_id_of_a_test_names_no_folder(test: str) -> None:
     with pytest.raises(UsageError, match="cannot name a program"):
         program_name(test)
 
@@ -89,7 +89,7 @@ def test_no_model_has_the_folder_of_a_test(file: str, test: str) -> None:
         assert name != model
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_content_is_read_back(tmp_path: Path) -> None:
     assert write_program(tmp_path, NAME, PROGRAM)
     assert read_program(tmp_path, NAME) == PROGRAM
     assert program_names(tmp_path) == (NAME,)

@@ -158,7 +158,7 @@ def test_a_twin_of_the_same_counts_and_another_structure_is_refused(
     assert "Restore the folder from version control" in str(raised.value)
 
 
-def test_a_twin_is_not_held_against_cases_that_it_does_not_stand_for() -> None:
+def test_a_twin_is_not_compared_with_cases_that_it_does_not_represent() -> None:
     """Of a model that was recorded anew at some batch sizes only."""
     stored = recorded(dense())
     first, *others = stored.model.cases

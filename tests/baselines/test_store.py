@@ -145,7 +145,9 @@ _PATHS = st.lists(
 @example("A.onnx", "a.onnx")
 @example("a", "a.onnx")
 @example("a--b.onnx", "a/b.onnx")
-def test_two_models_never_share_a_folder_and_each_can_be_told_from_it(one: str, two: str) -> None:
+def test_two_models_never_share_a_folder_and_each_folder_names_its_model(
+    one: str, two: str
+) -> None:
     for path in (one, two):
         if path.startswith("/") or path == ".":
             with pytest.raises(UsageError):
@@ -162,7 +164,7 @@ def test_two_models_never_share_a_folder_and_each_can_be_told_from_it(one: str, 
     assert (folder_name(one).casefold() == folder_name(two).casefold()) == (one == two)
 
 
-def test_a_long_name_is_cut_and_still_tells_models_apart() -> None:
+def test_a_long_name_is_cut_and_still_unique() -> None:
     names = {folder_name(f"{'long/' * 60}{number}.onnx") for number in range(20)}
     assert len(names) == 20
     assert all(len(name) == MAX_LENGTH and is_safe_name(name) for name in names)
@@ -542,7 +544,7 @@ def test_samples_that_can_be_equal_by_chance_are_read(times_ns: list[list[int]])
     assert len(read_machine(data, Path(f"{MACHINE.key}.json")).cases) == 2
 
 
-def test_a_diff_of_one_more_layer_touches_the_lines_that_tell_of_it() -> None:
+def test_a_diff_of_one_more_layer_touches_only_its_lines() -> None:
     before = known(plan_update(None, make_recording()).after)
     case = before.model.cases[0]
     assert case.static is not None
@@ -636,9 +638,7 @@ def test_a_file_cut_at_any_byte_is_an_error_with_its_line(data: bytes) -> None:
 
 @settings(max_examples=300)
 @given(st.integers(0, len(MODEL_BYTES) - 1), st.binary(max_size=3), st.integers(0, 3))
-def test_whatever_bytes_are_changed_no_other_error_is_raised(
-    start: int, put: bytes, removed: int
-) -> None:
+def test_any_changed_bytes_raise_no_other_error(start: int, put: bytes, removed: int) -> None:
     """And what is read is written as something that reads the same."""
     with contextlib.suppress(BaselineError):
         read = read_model(MODEL_BYTES[:start] + put + MODEL_BYTES[start + removed :], _MODEL)
@@ -687,7 +687,7 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"twin": {', '"twin": {"\\u001b[31m": 1, '), r"unknown field \\x1b\[31m"),
     ],
 )  # fmt: skip
-def test_a_broken_file_is_told_with_its_place(data: bytes, message: str) -> None:
+def test_the_error_of_a_broken_file_names_the_place(data: bytes, message: str) -> None:
     with pytest.raises(BaselineError, match=rf"^baselines/m/model\.json.*{message}") as raised:
         read_model(data, _MODEL)
     assert str(raised.value).isprintable()
@@ -703,7 +703,9 @@ def test_a_broken_file_is_told_with_its_place(data: bytes, message: str) -> None
         ("zen4-2c", "zen4-4c", r"machine.key: the key is .*name it linux-x86_64-zen4-4c.json"),
     ],
 )
-def test_a_broken_machine_file_is_told_with_its_place(old: str, new: str, message: str) -> None:
+def test_the_error_of_a_broken_machine_file_names_the_place(
+    old: str, new: str, message: str
+) -> None:
     text = MACHINE_BYTES.decode()
     assert old in text
     with pytest.raises(BaselineError, match=message):
@@ -767,7 +769,7 @@ def test_a_file_without_a_case_is_refused(data: bytes, read: Callable[..., objec
         read(_with(data, ("cases",), {}), path)
 
 
-def test_what_is_not_there_is_no_baseline_and_no_error(tmp_path: Path) -> None:
+def test_a_missing_baseline_reads_as_none_without_an_error(tmp_path: Path) -> None:
     store = BaselineStore(tmp_path / "missing")
     assert store.names() == ()
     assert store.read(NAME) is None
@@ -804,7 +806,7 @@ def test_a_twin_that_is_not_the_recorded_one_is_an_error(tmp_path: Path) -> None
         BaselineStore(tmp_path).read(NAME)
 
 
-def test_a_twin_that_git_lfs_did_not_get_is_told_as_such(tmp_path: Path) -> None:
+def test_a_twin_that_git_lfs_did_not_fetch_has_an_error_of_its_own(tmp_path: Path) -> None:
     store_recording(tmp_path)
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
     (tmp_path / NAME / "twin.onnx").write_bytes(pointer)
@@ -887,7 +889,7 @@ def test_a_run_of_one_case_leaves_the_others_byte_for_byte(tmp_path: Path) -> No
     assert after.model.case("b1-c1") == before.model.case("b1-c1")
 
 
-def test_what_did_not_change_is_not_written_not_even_its_date(tmp_path: Path) -> None:
+def test_an_unchanged_file_is_not_written_not_even_its_date(tmp_path: Path) -> None:
     store_recording(tmp_path)
     before = snapshot_files(tmp_path)
     again = make_recording()
@@ -984,7 +986,7 @@ def test_cases_of_an_older_model_are_not_judged_by_the_twin_of_a_newer_one(tmp_p
     assert "no baseline of b9-c9" in str(stored.model.twin_refusal("b9-c9"))
 
 
-def test_without_a_new_twin_the_old_one_stays_while_it_stands_for_a_case(tmp_path: Path) -> None:
+def test_without_a_new_twin_the_old_one_stays_while_a_case_needs_it(tmp_path: Path) -> None:
     store_recording(tmp_path, make_recording(("b1-c1", "b8-c2")))
     stored = store_recording(tmp_path, make_recording(("b1-c1",), version=2, twin=None))
     assert stored.model.twin_refusal("b1-c1") is not None
@@ -1195,7 +1197,7 @@ def test_writers_of_different_cases_lose_nothing_of_each_other(tmp_path: Path) -
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_what_another_wrote_since_the_plan_was_made_is_kept(tmp_path: Path) -> None:
+def test_files_of_another_writer_since_the_plan_are_kept(tmp_path: Path) -> None:
     store = BaselineStore(tmp_path)
     plan = plan_update(None, make_recording(("b1-c1",)))
     store_recording(tmp_path, make_recording(("b8-c2",)))
@@ -1233,7 +1235,7 @@ def _planned(root: Path) -> tuple[Baseline, UpdatePlan]:
 
 
 @pytest.mark.slow
-def test_whichever_call_fails_it_is_told_and_nothing_is_left_half_written(
+def test_any_failing_call_is_reported_and_leaves_no_half_written_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -1287,7 +1289,7 @@ def test_a_new_baseline_of_which_any_call_fails_leaves_nothing_or_is_whole(
     assert failed > 15
 
 
-def test_a_folder_that_cannot_be_written_is_told_with_the_way_out(
+def test_the_error_of_a_read_only_folder_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, plan = _planned(tmp_path)
@@ -1315,7 +1317,7 @@ def test_nothing_is_written_over_a_broken_file(tmp_path: Path) -> None:
     assert snapshot_files(tmp_path) == before
 
 
-def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+def test_content_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
     """A figure beyond the bounds would make every later run fail."""
     recording = make_recording()
     static = known(recording.cases[0].static)

@@ -258,7 +258,7 @@ def test_a_quantized_kernel_grows_by_zeros_too(tmp_path: Path) -> None:
     assert kernels(model, tmp_path) == kernels(made, tmp_path)
 
 
-def test_all_that_has_the_hidden_size_grows_together() -> None:
+def test_all_dimensions_of_the_hidden_size_grow_together() -> None:
     made = changed(parse(GATED), "a wider kernel")
     weights = {tuple(weight.dims) for weight in made.graph.initializer}
     assert weights == {(16, 40), (40, 16), (40,), (2,)}

@@ -72,7 +72,7 @@ def result(*ways: Way) -> Result:
 
 
 @pytest.mark.parametrize("width", [60, 80, 10_000])
-def test_the_told_commands_are_read_as_a_shell_reads_them(tmp_path: Path, width: int) -> None:
+def test_the_shown_commands_are_read_as_a_shell_reads_them(tmp_path: Path, width: int) -> None:
     project = Project(root=tmp_path, reason="", repository=tmp_path)
     files = ["pyproject.toml", "a model with a name of some length.onnx", ".gitattributes"]
     report = next_report(project, files, "baselines", tmp_path)
@@ -116,7 +116,7 @@ def test_a_model_without_layers_is_not_doubled() -> None:
     assert double_layer(parse("g (float[2] x) => (float[2] y) { y = Relu (x) }")) is None
 
 
-def test_a_block_is_repeated_where_there_is_one(tmp_path: Path) -> None:
+def test_a_block_is_repeated_if_there_is_one(tmp_path: Path) -> None:
     """Ten products of one size: one of them has a tenth of the MACs."""
     nodes = " ".join(f"x{n + 1} = MatMul (x{n}, w{n})" for n in range(10))
     model = parse(
@@ -163,7 +163,7 @@ def test_a_row_is_read_as_it_was_stored() -> None:
         ({"retrained": RED}, ["met", "met", "met", "missed"]),
     ],
 )
-def test_what_is_expected_of_a_way(changes: dict[str, object], expected: list[str]) -> None:
+def test_the_expectations_of_a_way(changes: dict[str, object], expected: list[str]) -> None:
     assert outcomes(expectations(result(way(), way(**changes)))) == expected
 
 

@@ -129,7 +129,7 @@ def test_slight_changes_are_expected_to_be_found_on_each_number_of_cores(
     assert found["0.5 % more, tolerance 0.2 %, quiet, 2 cores: found in 10 s of rounds"] is is_met
 
 
-def test_what_is_shown_within_the_tolerance_must_raise_no_alarm() -> None:
+def test_a_model_shown_within_the_tolerance_must_raise_no_alarm() -> None:
     assert held(1.04, 1.02, verdict="regressed").is_false_alarm
     assert not held(1.04, 1.029, verdict="regressed").is_false_alarm
     assert held(1.01, 1.04, verdict="passed").is_wrong_pass

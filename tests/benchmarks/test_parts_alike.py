@@ -59,7 +59,9 @@ def test_a_part_shown_to_differ_in_either_direction_is_an_alarm(differing: dict[
 @pytest.mark.parametrize(
     "differing", [{"low": 1.0019, "high": 1.004}, {"low": 0.995, "high": 0.9981}]
 )
-def test_an_interval_that_reaches_into_the_tolerance_is_no_alarm(differing: dict[str, Any]) -> None:
+def test_an_interval_that_reaches_into_the_tolerance_raises_no_alarm(
+    differing: dict[str, Any],
+) -> None:
     (expected,) = expectations(result(ROW, ROW | differing))
     assert (expected.found, expected.is_met) == ("0 of 2", True)
 

@@ -212,7 +212,7 @@ def test_each_kind_of_slowdown_is_planted_in_several_programs() -> None:
 # -- what was found
 
 
-def test_all_is_met_where_each_slowdown_is_found_and_named() -> None:
+def test_all_is_met_if_each_slowdown_is_found_and_named() -> None:
     result = found(FOUND, QUIET)
     assert set(outcomes(expectations(result))) == {"met"}
     assert "1 of 1" in tables(result)["programs"]

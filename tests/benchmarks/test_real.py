@@ -255,7 +255,7 @@ COMPARED = [
 RESULT = result_of(COMPARED, REFERENCES, {"slow": 60.0, "quick": 2.0})
 
 
-def test_what_is_5_percent_slower_is_told_by_its_reference_alone() -> None:
+def test_a_slowdown_of_5_percent_is_found_by_its_reference_alone() -> None:
     """The load of `slow` takes 8 % and does not count."""
     told = {each.what: (each.found, each.outcome) for each in expectations(RESULT)}
     assert told == {
@@ -285,7 +285,7 @@ def test_comparisons_that_a_plan_settled_show_no_rate_of_false_alarms() -> None:
     ("ratio", "width", "counts"),
     [(1.045, 0.02, True), (1.044, 0.0, False), (1.061, 0.0, False), (1.05, 0.021, False)],
 )
-def test_a_reference_counts_where_it_is_near_5_percent_and_known(
+def test_a_reference_counts_if_it_is_near_5_percent_and_known(
     ratio: float,
     width: float,
     counts: bool,  # noqa: FBT001  # a parameter of the test

@@ -66,7 +66,7 @@ def test_a_run_is_stored_and_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "| a | at most 5 s | 3.0 s | met |" in printed
 
 
-def test_it_ends_with_1_if_something_was_missed_that_decides() -> None:
+def test_a_benchmark_ends_with_1_if_a_deciding_expectation_was_missed() -> None:
     own = program()
     assert own.run(measure, ["--limit", "6"]) == 1
     own.decides = lambda each: each.what != "a"
@@ -109,7 +109,7 @@ def test_each_setting_of_a_plan_is_left_as_often_as_it_was_not_done() -> None:
     assert left_of(["a", "b", "a", "c", "a"], ["a", "c", "d"]) == ["b", "a", "a"]
 
 
-def test_nothing_shows_nothing() -> None:
+def test_expectations_without_cases_are_neither_met_nor_missed() -> None:
     assert (expect_share("a", []).is_met, expect_none("a", []).is_met) == (None, None)
     share = expect_share("a", [True, True, False], 0.6)
     assert (share.expected, share.found, share.is_met) == ("at least 60 %", "2 of 3", True)

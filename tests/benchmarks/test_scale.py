@@ -11,7 +11,7 @@ from scale import SESSIONS, Command, expectations, run_commands, run_sessions, s
 from scale_models import SHAPES
 
 
-def test_a_process_tells_what_it_took(tmp_path: Path) -> None:
+def test_a_process_reports_its_time_and_memory(tmp_path: Path) -> None:
     run = start(("json.tool", "--help"), tmp_path, {})
     assert run.document["own_seconds"] > 0
     assert run.document["own_peak_bytes"] > 10**6
@@ -31,14 +31,14 @@ def test_each_kind_of_run_comes_to_its_end(tmp_path: Path) -> None:
     assert "write HTML" in rows[-1]["steps"]
 
 
-def test_what_measures_twice_as_many_blocks_may_take_twice_as_long() -> None:
+def test_a_run_with_twice_the_blocks_may_take_twice_the_time() -> None:
     found = _expectation([(8.0, 1000), (24.0, 3000)])
     assert found.what == "twice as many blocks, duets: check"
     assert (found.found, found.is_met) == ("2.00 times", True)
     assert not _expectation([(8.0, 1000), (24.0, 2000)]).is_met
 
 
-def test_blocks_do_not_count_where_nothing_is_measured() -> None:
+def test_blocks_do_not_count_if_nothing_is_measured() -> None:
     found = _expectation([(8.0, 0), (24.0, 0)])
     assert (found.what, found.found) == ("twice as much, duets: check", "3.00 times")
 

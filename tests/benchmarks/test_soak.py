@@ -96,13 +96,13 @@ def test_every_noise_meets_every_way_before_any_does_again() -> None:
     assert set(NOISES) - {"none"} < set(NEIGHBOURS)
 
 
-def test_what_is_kept_of_a_case_are_the_latencies_that_were_judged() -> None:
+def test_the_judged_latencies_of_a_case_are_kept() -> None:
     figure = Figure("latency_p50", "passed", 1.001, 0.99, 1.012)
     found = read_case("tiny.onnx", CASE, "twin")
     assert found == Compared("tiny b1-c1", "twin", "passed", 1.23, 9, (figure,))
 
 
-def test_a_case_against_stored_samples_is_no_duet() -> None:
+def test_a_case_against_stored_samples_does_not_count_as_a_duet() -> None:
     case = CASE | {"notes": ["not run as a duet: the twin was not shown to run as fast"]}
     assert read_case("tiny.onnx", case, "twin").way == STORED
 
@@ -130,7 +130,7 @@ def test_an_alarm_of_stored_samples_is_shown_and_breaks_no_promise() -> None:
     assert "| stored samples | 3 | 3 | 0 | 0 | 0 | 0 |" in tables(result_of(*runs))["soak by way"]
 
 
-def test_what_failed_or_was_left_is_missed_and_named() -> None:
+def test_failures_and_leftovers_are_missed_and_named() -> None:
     failed = run_of(compared(verdict=None, failure="it died", figures=()))
     found = expected(failed, run_of(left=("tmp/modelperf-x", "process python, S")))
     assert found["comparisons that failed"].found == "1"
@@ -163,7 +163,7 @@ def grown(*mib: float, last: Held = HELD) -> list[Run]:
     return [run_of(way="one process", held=each) for each in held]
 
 
-def test_what_the_warm_up_takes_is_no_growth() -> None:
+def test_memory_of_the_warm_up_does_not_count_as_growth() -> None:
     growth = find_growth(grown(50, 90, 100, 100, 100, 100, 100, 100))
     assert growth is not None
     assert growth.bytes_a_hundred == pytest.approx(0, abs=1)
@@ -191,7 +191,7 @@ def test_growth_is_that_of_the_last_process_only() -> None:
 
 
 @ON_LINUX
-def test_cases_that_a_session_does_not_tell_of_have_failed(tmp_path: Path) -> None:
+def test_cases_that_a_session_does_not_report_have_failed(tmp_path: Path) -> None:
     class CrashingSoak(soak.Soak):
         def pytest(self, *_: str) -> Ran:
             document = {"cases": [CASE | {"model": {"name": "tiny.onnx"}}]}

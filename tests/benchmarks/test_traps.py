@@ -119,7 +119,7 @@ def test_enough_traps_without_a_hole_meet_what_is_expected() -> None:
     assert tables(result)["traps holes"] == "None."
 
 
-def test_what_is_missed_is_said() -> None:
+def test_missed_traps_are_shown() -> None:
     hole = Sprung("Gather (stored)", "Gather", 1.5, "passed", "plan")
     result = found(CAUGHT, hole)
     assert [each.outcome for each in expectations(result)] == ["missed"] * 2

@@ -51,7 +51,7 @@ def test_the_figures_of_parts_sum_to_what_was_judged(
     assert read_reasons(case(*reasons), frozenset()).is_sum is is_sum
 
 
-def test_a_figure_of_a_profiled_layer_is_foreign_where_parts_judged() -> None:
+def test_a_figure_of_a_profiled_layer_is_foreign_if_parts_judged() -> None:
     profiled = "Conv: the same 3 layers take 1.1x as long: +1.2 ms, 20 %"
     assert read_reasons(case(PART, profiled), frozenset({"Abs"})).foreign == 1
     found = read_reasons(case(profiled, how="duet"), frozenset({"Conv"}))

@@ -35,7 +35,7 @@ def outcomes(*checks: Check) -> list[bool | None]:
     return [each.is_met for each in expectations(result(*checks))]
 
 
-def test_what_is_right_is_met() -> None:
+def test_right_answers_meet_the_expectations() -> None:
     assert outcomes(SAME, FOUND) == [True, True, True]
     assert (
         "| encoder, 8x1 | 0 of 1 | 1 of 1 | 1 of 1 | 2.0 s |"

@@ -135,7 +135,7 @@ def test_only_commits_that_changed_the_model_are_versions(repository: Repository
     assert found.notes == ("2 of 3 commits changed the model",)
 
 
-def test_a_merge_stands_for_its_branch(repository: Repository) -> None:
+def test_a_merge_represents_its_branch(repository: Repository) -> None:
     start = repository.change("first", 200)
     git(repository.path, "checkout", "--quiet", "-b", "work")
     repository.change("one", 210)
@@ -154,7 +154,7 @@ def test_a_change_of_external_data_is_a_version(repository: Repository) -> None:
     assert [each.title for each in found.versions] == ["first", "retrained"]
 
 
-def test_the_end_of_a_range_is_head_where_it_is_left_out(repository: Repository) -> None:
+def test_the_end_of_a_range_is_head_if_it_is_left_out(repository: Repository) -> None:
     start = repository.change("first", 200)
     last = repository.change("second", 300)
     assert commits_between("models/m.onnx", f"{start}..").bad.name == last
@@ -213,7 +213,7 @@ def test_a_commit_without_the_model_is_stepped_around(repository: Repository) ->
     assert "models/m.onnx was not in" in failed["failure"]
 
 
-def test_the_same_model_at_both_ends_is_said_without_a_run(repository: Repository) -> None:
+def test_the_same_model_at_both_ends_is_reported_without_a_run(repository: Repository) -> None:
     repository.change("first", 200)
     repository.change("slower", 300)
     repository.change("revert", 200)
@@ -234,7 +234,7 @@ def test_the_report_names_the_commit_and_its_subject(repository: Repository) -> 
     assert "wrong answer is at most 1 %" in result.out
 
 
-def test_the_model_need_not_lie_in_the_work_tree(repository: Repository) -> None:
+def test_the_model_need_not_be_in_the_work_tree(repository: Repository) -> None:
     """It may be a pointer of Git LFS there, or be removed by now."""
     repository.change("first", 200)
     repository.change("slower", 300)
@@ -261,7 +261,7 @@ def test_a_range_that_is_none_is_refused(repository: Repository) -> None:
     assert "other.onnx was not in" in refusal("HEAD~1..HEAD", "models/other.onnx")
 
 
-def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_repository_is_refused(tmp_path: Path) -> None:
     model = tmp_path / "m.onnx"
     model.write_bytes(timed(200))
     said = refusal("v1..HEAD", str(model))

@@ -51,7 +51,7 @@ def test_pre_releases_are_left_out_and_named() -> None:
     ]
 
 
-def test_pre_releases_are_tried_where_that_is_asked() -> None:
+def test_pre_releases_are_tried_on_request() -> None:
     wanted = ["1.20.1", "1.21.0rc1", "1.21.0", "1.21.1", "1.22.0"]
     assert between("1.20.1", "1.22.0", takes_pre_releases=True) == wanted
 
@@ -60,7 +60,7 @@ def test_an_end_may_be_a_pre_release() -> None:
     assert between("1.20.1", "1.21.0rc1") == ["1.20.1", "1.21.0rc1"]
 
 
-def test_versions_that_are_no_range_are_refused() -> None:
+def test_versions_that_do_not_form_a_range_are_refused() -> None:
     assert "--good and --bad are both 1.21:" in refusal("1.21", "1.21.0")
     assert "--bad takes a version such as 1.22.0, not 'newest'" in refusal("1.20.1", "newest")
     said = refusal("1.20.2", "1.22.0")

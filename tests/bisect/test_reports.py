@@ -60,7 +60,7 @@ def shown(bisect: Bisect, width: int | None = None) -> str:
     return render_report(bisect_report(bisect, COMMAND_WORDING), TextStyle(width))
 
 
-def test_the_answer_stands_first_and_every_step_in_a_table() -> None:
+def test_the_answer_comes_first_and_every_step_has_a_row() -> None:
     found = bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"}))
     assert shown(found) == snapshot("""\
 models/encoder.onnx b1-c1 on engine: slower since engine 1.5 or a version before it
@@ -128,12 +128,12 @@ def test_ends_that_are_not_slower_are_the_answer(
     assert found.splitlines()[0] == f"models/encoder.onnx b1-c1 on engine: {headline}"
 
 
-def test_ends_that_are_neighbours_are_compared_once_and_told_once() -> None:
+def test_ends_that_are_neighbours_are_compared_and_reported_once() -> None:
     text = shown(bisected([2.0, 2.2]))
     assert text.count("1.1: +10.0 % ") == 1
 
 
-def test_small_steps_are_said_to_be_several() -> None:
+def test_several_small_steps_are_reported_as_such() -> None:
     assert shown(bisected([2.0 * 1.02**n for n in range(6)])).splitlines()[1:3] == snapshot(
         [
             "1.2: +4.0 % (99.82 % interval +3.5 … +4.6 %) against 1.0; 1.3: +6.1 % (99.82 % interval +5.6 … +6.7 %) against 1.0",

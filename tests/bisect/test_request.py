@@ -42,7 +42,7 @@ def search(kind: RangeKind, models: Sequence[str]) -> Bisect:
     return asked.search(compare)
 
 
-def test_releases_that_ran_different_models_are_no_answer() -> None:
+def test_releases_that_ran_different_models_give_no_answer() -> None:
     (found,) = search(RangeKind.RELEASES, ["a"] * 9).search.regressions
     assert (found.last_good.name, found.first_bad.name) == ("1.2", "1.3")
     with pytest.raises(ChangedModelError, match=r"m\.onnx was changed after the first step"):

@@ -43,7 +43,7 @@ counts = st.integers(2, 60)
 
 
 @given(st.data(), counts)
-def test_the_version_with_the_step_is_found_in_as_many_steps_as_planned(
+def test_the_version_with_the_step_is_found_in_the_planned_number_of_steps(
     data: st.DataObject, count: int
 ) -> None:
     step = data.draw(st.integers(1, count - 1))
@@ -57,7 +57,7 @@ def test_the_version_with_the_step_is_found_in_as_many_steps_as_planned(
 
 
 @given(st.data(), st.integers(3, 40))
-def test_every_step_is_found_where_all_are_looked_for(data: st.DataObject, count: int) -> None:
+def test_every_step_is_found_if_all_are_requested(data: st.DataObject, count: int) -> None:
     steps = sorted(data.draw(st.sets(st.integers(1, count - 1), min_size=1, max_size=3)))
     found = search(step_at(count, *steps), ALL)
     assert places(found) == [(f"1.{step - 1}", f"1.{step}") for step in steps]
@@ -92,20 +92,20 @@ def test_all_comparisons_together_keep_the_level(
     assert sum(question.level for question in judge.asked) <= 0.01 + 1e-12
 
 
-def test_where_the_ends_do_not_differ_nothing_else_is_asked() -> None:
+def test_no_other_version_is_measured_if_the_ends_do_not_differ() -> None:
     found = search([1.0, 1.5, 1.5, 1.01])
     assert len(found.steps) == 1
     assert found.regressions == ()
     assert found.verdict is Verdict.PASSED
 
 
-def test_where_the_bad_end_is_faster_that_is_the_answer() -> None:
+def test_a_faster_bad_end_is_the_answer() -> None:
     found = search([1.0, 1.0, 0.8])
     assert found.regressions == ()
     assert found.verdict is Verdict.IMPROVED
 
 
-def test_ends_that_stay_open_are_said() -> None:
+def test_ends_that_stay_open_are_reported() -> None:
     found = search([1.0, 1.1, 1.1], traits=Traits(open_always={"1.2"}))
     assert found.ends.answer is Answer.INCONCLUSIVE
     assert found.ends.attempts == 2
@@ -150,14 +150,14 @@ def test_a_model_that_changes_ends_the_search() -> None:
         find_regressions(versions, judge, RULE)  # type: ignore[arg-type]  # likewise
 
 
-def test_time_that_grows_in_small_steps_is_said_to() -> None:
+def test_time_that_grows_in_small_steps_is_described_so() -> None:
     found = only(search([1.02**index for index in range(9)]))
     assert found.is_gradual
     assert found.pair is not None
     assert known(found.pair.judged).ratio == pytest.approx(1.02)
 
 
-def test_versions_are_told_apart_halfway_between_the_ends() -> None:
+def test_versions_are_divided_halfway_between_the_ends() -> None:
     """A third of the way is good, two thirds are bad: the larger step is found first."""
     assert places(search([1.0, 1.04, 1.04, 1.12, 1.12])) == [("1.2", "1.3")]
     assert places(search([1.0, 1.08, 1.08, 1.12, 1.12])) == [("1.0", "1.1")]
@@ -194,7 +194,7 @@ def test_noise_leads_to_no_other_version(seed: int, step: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_noise_alone_is_no_regression(seed: int) -> None:
+def test_noise_alone_does_not_count_as_a_regression(seed: int) -> None:
     versions = make_versions(12)
     judge = NoisyJudge(versions, [1.0] * 12, np.random.default_rng(seed))
     assert find_regressions(versions, judge, ALL).regressions == ()

@@ -71,7 +71,7 @@ def test_the_folder_is_that_of_the_project(monkeypatch: pytest.MonkeyPatch) -> N
     assert "other" in run("baselines").out
 
 
-def test_the_folder_of_the_project_may_lie_in_the_home_folder(
+def test_the_folder_of_the_project_may_be_in_the_home_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HOME", str(Path.cwd() / "home"))
@@ -80,7 +80,7 @@ def test_the_folder_of_the_project_may_lie_in_the_home_folder(
     assert run("baselines").out.startswith("1 baseline in home/kept\n")
 
 
-def test_a_folder_of_the_project_that_is_no_text_is_refused_as_a_run_refuses_it() -> None:
+def test_a_folder_that_is_not_text_gives_the_same_error_as_in_a_run() -> None:
     Path("pyproject.toml").write_text("[tool.modelperf]\nbaseline_dir = 5\n", "utf-8")
     result = run("baselines")
     assert (result.exit_code, result.out) == (2, "")
@@ -107,7 +107,7 @@ def test_a_diff_as_csv_has_a_row_for_each_figure() -> None:
 
 @needs_git
 @pytest.mark.usefixtures("repository")
-def test_a_diff_has_a_line_for_each_change_and_is_no_failure() -> None:
+def test_a_diff_has_a_line_for_each_change_and_exits_with_0() -> None:
     put("decoder", version=2)
     put("third")
     result = run("baselines", "--diff", "main")

@@ -124,7 +124,7 @@ def test_json_has_the_keys_that_others_rely_on() -> None:
     }
 
 
-def test_json_tells_what_was_counted_and_null_for_what_was_not_measured() -> None:
+def test_json_has_the_counts_and_null_for_what_was_not_measured() -> None:
     (case,) = profiled(*LINEAR_64, "--batch", "2")["cases"]
     assert (case["id"], case["batch_size"], case["cores"]) == ("b2-c1", 2, 1)
     assert case["static"]["macs"] == 2 * 64 * 3 * 5
@@ -388,7 +388,7 @@ def test_a_pipe_gets_no_colour() -> None:
     assert "\x1b" not in spawn("profile", *LINEAR_64, "--static").out
 
 
-def test_a_pipe_that_is_closed_early_is_no_error() -> None:
+def test_a_pipe_that_is_closed_early_does_not_cause_an_error() -> None:
     command = f'"{sys.executable}" -m pytest_modelperf profile "$1" --static --top 0'
     for reader in ("head -1", "true"):
         done = subprocess.run(
@@ -422,7 +422,7 @@ def test_a_closed_pipe_changes_neither_the_exit_code_nor_the_files(tmp_path: Pat
     assert json.loads(target.read_text())["model"]["name"] == "relu.onnx"
 
 
-def test_what_a_pipe_is_closed_for_is_no_worse_model() -> None:
+def test_a_closed_pipe_does_not_make_a_model_worse() -> None:
     done = unread("--help")
     assert (done.returncode, done.stderr) == (141, b"")
 
@@ -471,7 +471,7 @@ def test_help_groups_options_under_headings(command: str) -> None:
                 for part in parts].index(True) == place + 1  # fmt: skip
 
 
-def test_an_option_of_another_command_is_told_with_that_command() -> None:
+def test_the_error_of_an_option_of_another_command_names_that_command() -> None:
     result = run("profile", "linear.onnx", "--streams", "2")
     assert result.exit_code == 2
     assert result.err.endswith(
@@ -480,7 +480,7 @@ def test_an_option_of_another_command_is_told_with_that_command() -> None:
     assert "It belongs to" not in run("profile", "linear.onnx", "--no-such-option").err
 
 
-def test_an_engine_that_is_nearly_one_is_told_the_name_of_that() -> None:
+def test_the_error_of_a_misspelled_engine_suggests_the_right_name() -> None:
     assert "there is no engine 'onnxruntim'. Did you mean 'onnxruntime'? There are:" in refusal(
         "profile", "linear.onnx", "--engine", "onnxruntim"
     )
@@ -496,7 +496,7 @@ def test_an_engine_that_is_nearly_one_is_told_the_name_of_that() -> None:
         (("whatif", "linear.onnx"), "a what-if"),
     ],
 )
-def test_what_takes_no_function_neither_offers_nor_takes_its_engine(
+def test_commands_without_functions_do_not_offer_or_accept_their_engine(
     command: tuple[str, ...], what: str
 ) -> None:
     assert "callable" not in run(command[0], "--help").out
@@ -528,7 +528,7 @@ except SystemExit: pass
     ],
     ids=["help", "counts"],
 )
-def test_what_measures_nothing_needs_none_of_the_heavy_modules(what: str, heavy: set[str]) -> None:
+def test_commands_that_measure_nothing_load_no_heavy_modules(what: str, heavy: set[str]) -> None:
     script = f"import sys\n{what}\nprint(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True,
@@ -684,7 +684,7 @@ def test_a_process_with_bad_input_shows_no_traceback(name: str) -> None:
 
 
 @pytest.mark.usefixtures("broken")
-def test_missing_external_data_do_not_matter_where_no_weight_is_read() -> None:
+def test_missing_external_data_do_not_matter_if_no_weight_is_read() -> None:
     (case,) = profiled("external.onnx", "--dim", "seq=4")["cases"]
     assert (case["static"]["macs"], case["static"]["params"]) == (4 * 15, 15)
 
@@ -800,7 +800,7 @@ def compared(before: str, after: str) -> Result:
     return run("compare", before, after, "--static", "--dim", "seq=64")
 
 
-def test_compare_tells_its_verdict_first_and_by_its_exit_code(wider: str) -> None:
+def test_compare_shows_its_verdict_first_and_in_its_exit_code(wider: str) -> None:
     for before, after, code, verdict in (
         ("linear.onnx", "linear.onnx", 0, "passed"),
         (wider, wider, 0, "passed"),
@@ -814,7 +814,7 @@ def test_compare_tells_its_verdict_first_and_by_its_exit_code(wider: str) -> Non
     assert compared("linear.onnx", "relu.onnx").exit_code == 2
 
 
-def test_compare_tells_models_of_one_name_apart_by_their_folders(tmp_path: Path) -> None:
+def test_compare_distinguishes_models_of_one_name_by_their_folders(tmp_path: Path) -> None:
     for folder in ("old", "new"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "linear.onnx").write_bytes(Path("linear.onnx").read_bytes())
@@ -854,7 +854,7 @@ def test_compare_has_the_json_keys_that_others_rely_on(wider: str) -> None:
     assert macs["interval"] is macs["detectable"] is None
 
 
-def test_compare_writes_json_beside_its_text(wider: str, tmp_path: Path) -> None:
+def test_compare_writes_json_in_addition_to_its_text(wider: str, tmp_path: Path) -> None:
     target = tmp_path / "c.json"
     arguments = ("compare", "linear.onnx", wider, "--static", "--dim", "seq=64")
     result = run(*arguments, "--json", str(target))
@@ -950,7 +950,7 @@ def test_shapes_refuses_bad_input(arguments: list[str], found: str) -> None:
     assert not Path("out.onnx").exists()
 
 
-def test_what_others_registered_for_the_end_of_the_process_still_runs() -> None:
+def test_exit_handlers_of_others_still_run() -> None:
     script = (
         "import atexit, runpy, sys\n"
         "atexit.register(print, 'at the end')\n"

@@ -39,7 +39,7 @@ def make(*requirements: str) -> Path:
     return made
 
 
-def test_nothing_is_kept_at_first() -> None:
+def test_there_are_no_kept_profiles_at_first() -> None:
     nothing = f"no environment is kept in {environments_folder()}\n"
     assert run("env").out == nothing
     empty = f"nothing to remove in {environments_folder()}\n"
@@ -139,7 +139,7 @@ def test_a_cache_in_a_folder_with_a_space_can_be_used(
     assert result.exit_code == 0, result.err
 
 
-def test_an_environment_that_cannot_be_made_is_told(
+def test_an_environment_that_cannot_be_made_is_reported(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "uv").write_text("#!/bin/sh\necho 'no engine like that'\nexit 1\n")

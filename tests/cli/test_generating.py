@@ -94,7 +94,7 @@ def test_inputs_of_a_file_are_used(folder: Path) -> None:
         (["math:sqrt", "--engine", "callable", "--prompt", "3"], "hands on no state"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], message: str) -> None:
+def test_senseless_arguments_are_refused(arguments: list[str], message: str) -> None:
     assert message in refusal("profile", *arguments)
 
 

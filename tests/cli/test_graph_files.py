@@ -86,7 +86,7 @@ def test_the_layers_of_a_comparison_go_to_a_csv_of_their_own() -> None:
     assert head.startswith("case,id_before,id_now,name,op_type,before_ms,now_ms,change_ms")
 
 
-def test_what_was_not_timed_is_told_in_words() -> None:
+def test_a_sentence_says_what_was_not_timed() -> None:
     result = run("compare", "old.onnx", "old.onnx", "--static", "--svg", "-")
     assert result.exit_code == 0
     assert "The kernels of this case were not timed." in result.out

@@ -201,7 +201,7 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_one_clear_message(
+def test_a_contradictory_command_is_one_clear_message(
     arguments: list[str], code: int, message: str
 ) -> None:
     result = run("profile", "m.onnx", *QUICK, *arguments)
@@ -229,13 +229,13 @@ def test_a_function_is_measured_in_a_process_of_its_own_with_arguments_by_name()
     assert case["latency"]["min_ms"] > 0
 
 
-def test_an_exception_of_a_function_is_told() -> None:
+def test_an_exception_of_a_function_is_reported() -> None:
     result = run("profile", "tests.support.functions:fail", "--engine", "callable", *QUICK)
     assert result.exit_code == 3
     assert "RuntimeError: no luck today" in result.out
 
 
-def test_the_shapes_that_only_a_run_tells_complete_the_counts() -> None:
+def test_shapes_from_a_run_complete_the_counts() -> None:
     text = """
         g (float[16] x, float[16,8] w) => (float[M,8] y) {
             found = NonZero(x)
@@ -340,7 +340,7 @@ def heard_interrupts() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")]
 )
-def test_an_interrupt_ends_everything_and_is_no_verdict(
+def test_an_interrupt_ends_everything_without_a_verdict(
     tmp_path: Path, number: int, code: int, said: str
 ) -> None:
     note, files = tmp_path / "pid", tmp_path / "files"
@@ -363,7 +363,7 @@ def test_an_interrupt_ends_everything_and_is_no_verdict(
     assert list(files.iterdir()) == []
 
 
-def test_a_model_that_the_engine_refuses_is_told_with_its_reason() -> None:
+def test_the_error_of_a_model_that_the_engine_refuses_has_the_reason() -> None:
     text = "g (float[2,3] x) => (float[2,3] y) { y = my.ops.Unknown(x) }"
     Path("custom.onnx").write_bytes(parse(text).SerializeToString())
     result = spawn("profile", "custom.onnx", *QUICK)
@@ -372,7 +372,7 @@ def test_a_model_that_the_engine_refuses_is_told_with_its_reason() -> None:
     assert "Unknown" in result.out
 
 
-def test_how_long_the_rounds_of_a_slow_model_take_is_told_where_no_progress_is_shown(
+def test_without_progress_a_line_says_how_long_the_rounds_of_a_slow_model_take(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     line = ProgressLine()

@@ -137,7 +137,7 @@ def test_shown_is_what_was_kept(project: Path) -> None:
     assert "--top 0 shows all" in done.out
 
 
-def test_what_is_counted_is_shown_at_the_shapes_that_are_given() -> None:
+def test_counts_are_shown_at_the_given_shapes() -> None:
     shown = document_of("--show", "flops", "--batch", "3")
     assert (shown["name"], shown["date"]) == ("flops", None)
     (case,) = shown["profile"]["cases"]
@@ -155,7 +155,7 @@ def test_the_json_is_read_back_by_its_type(
     assert_read_back(profiles(*arguments, "--json", "-").out, declared)
 
 
-def test_two_are_compared_and_what_would_judge_them_is_said() -> None:
+def test_two_profiles_are_compared_and_the_judging_command_is_named() -> None:
     done = profiles("--compare", "a", "b")
     assert done.exit_code == 0
     assert re.findall(r"^(b\S+) +[\d.]+ +[\d.]+ +[\d.]+ ", done.out, re.MULTILINE) == ["b1-c1"]
@@ -255,7 +255,7 @@ an engine that fuses layers moves less, and can be faster
 
 
 @pytest.mark.usefixtures("peaks")
-def test_flops_without_the_peaks_of_so_many_cores_say_what_measures_them() -> None:
+def test_flops_without_peaks_of_the_cores_name_the_command_that_measures_them() -> None:
     done = profiles("--show", "flops", "--cores", "1,2")
     assert (
         "no roofline of b1-c2: the peaks of onnxruntime on 2 cores of this machine are not known. "
@@ -272,7 +272,7 @@ def test_flops_on_more_cores_than_there_are_have_no_command_that_would_be_refuse
     assert "To measure them" not in done.out
 
 
-def test_flops_beside_a_profile_are_shares_of_macs_and_of_time() -> None:
+def test_flops_of_a_profile_are_shares_of_macs_and_of_time() -> None:
     kept = run("profile", "models/net.onnx", "--name", "layers", *QUICK)
     assert kept.exit_code == 0, kept.err
     done = profiles("--compare", "flops", "layers")
@@ -296,7 +296,7 @@ def test_a_name_is_refused_before_anything_is_measured() -> None:
         )
 
 
-def test_a_profile_is_replaced_only_where_that_is_said() -> None:
+def test_a_profile_is_replaced_only_on_request() -> None:
     keep = ("profile", "models/other.onnx", "--name", "x", *QUICK)
     first = run(*keep)
     assert first.exit_code == 0, first.err
@@ -413,7 +413,7 @@ def test_a_function_is_kept_without_figures_of_a_graph() -> None:
         (("--show", "a", "--cores", "2"), "roofline of flops"),
     ],
 )
-def test_what_means_nothing_is_refused(arguments: tuple[str, ...], message: str) -> None:
+def test_meaningless_arguments_are_refused(arguments: tuple[str, ...], message: str) -> None:
     done = profiles(*arguments)
     assert done.exit_code == 2
     assert message in done.err

@@ -93,7 +93,7 @@ def test_the_commit_with_more_work_is_found_and_a_broken_one_stepped_around(
         (["bisect", READ, "--good", "HEAD"], 2, "begins and ends with the commit"),
     ],
 )  # fmt: skip
-def test_what_pytest_has_to_find_out_is_an_error(
+def test_errors_that_pytest_finds_are_errors_of_the_command(
     repository: ProgramRepository, arguments: list[str], code: int, message: str
 ) -> None:
     result = spawn(*arguments)

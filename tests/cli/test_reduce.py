@@ -53,7 +53,7 @@ def test_the_document_goes_to_standard_output_alone() -> None:
     assert json.loads(done.out)["written"]["target"] == "reduced"
 
 
-def test_what_is_typed_is_asked() -> None:
+def test_the_request_has_the_typed_options() -> None:
     asked = Asked(nothing_slower())
     run(
         "reduce", "a.onnx", "b.onnx", "--tolerance", "p50=0.01", "--max-seconds", "90",

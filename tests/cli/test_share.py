@@ -118,7 +118,9 @@ def test_a_fixed_batch_is_changed_in_the_shared_model_too(tmp_path: Path) -> Non
     assert output.shape == (6, 4)
 
 
-def test_what_exists_is_refused_before_anything_is_measured(net: str, tmp_path: Path) -> None:
+def test_an_existing_target_is_refused_before_anything_is_measured(
+    net: str, tmp_path: Path
+) -> None:
     assert "exists already: give --output another name, or --force" in refusal(
         "share", net, "--output", str(tmp_path)
     )
@@ -132,7 +134,7 @@ def test_what_exists_is_refused_before_anything_is_measured(net: str, tmp_path: 
         (("--engine-option", "custom_ops=/opt/ops.so"), "names something of this machine"),
     ],
 )
-def test_what_a_folder_cannot_hold_is_refused(
+def test_options_that_a_folder_cannot_store_are_refused(
     net: str, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     assert message in refusal("share", net, "--output", str(tmp_path / "out"), *options)
@@ -162,7 +164,7 @@ def test_the_exit_code_says_whether_it_runs_alike_and_the_folder_is_written(
     assert bool(done.err) == (code != 0)
 
 
-def test_the_usual_name_of_an_anonymous_folder_tells_nothing(
+def test_the_default_name_of_an_anonymous_folder_reveals_nothing(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -87,7 +87,7 @@ def test_the_model_alone_is_measured_as_it_is(asked: FakeSweeping) -> None:
     assert (asked.request.streams, asked.request.threshold_ms) == ((1,), None)
 
 
-def test_how_long_it_may_take_is_told_beside_the_report(asked: FakeSweeping) -> None:
+def test_the_expected_duration_is_shown_apart_from_the_report(asked: FakeSweeping) -> None:
     asked.plan = "up to 39.0 s"
     done = asked.run("sweep", "model.onnx", "--json", "-")
     assert done.err == "up to 39.0 s\n"
@@ -155,7 +155,7 @@ def test_two_engines_are_two_sides_of_one_model(asked: FakeSweeping) -> None:
         (("--engine", "onnxruntime,callable"), "the engine callable runs Python functions"),
     ],
 )
-def test_engines_that_are_no_two_sides_are_refused(
+def test_engines_that_do_not_form_two_sides_are_refused(
     asked: FakeSweeping, options: Sequence[str], told: str
 ) -> None:
     done = asked.run("sweep", "model.onnx", *options)
@@ -216,7 +216,7 @@ def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: 
         (("--json", "no/such/folder/f.json"), "cannot write no/such/folder/f.json"),
     ],
 )
-def test_what_cannot_be_meant_ends_before_anything_is_measured(
+def test_a_contradictory_command_ends_before_anything_is_measured(
     asked: FakeSweeping, arguments: tuple[str, ...], message: str
 ) -> None:
     done = asked.run("sweep", "model.onnx", *arguments)
@@ -225,7 +225,7 @@ def test_what_cannot_be_meant_ends_before_anything_is_measured(
     assert asked.seen == []
 
 
-def test_json_and_csv_go_to_files_beside_the_text(asked: FakeSweeping) -> None:
+def test_json_and_csv_go_to_files_in_addition_to_the_text(asked: FakeSweeping) -> None:
     done = asked.run("sweep", "model.onnx", "--json", "s.json", "--csv", "s.csv")
     assert (done.exit_code, done.err) == (0, "")
     assert "best: b1-c1, 500.0 items/s at 2.000 ms\n" in done.out
@@ -235,7 +235,7 @@ def test_json_and_csv_go_to_files_beside_the_text(asked: FakeSweeping) -> None:
     assert (row["configuration"], row["p50_ms"]) == ("b1-c1", "2.0")
 
 
-def test_what_goes_to_standard_output_is_alone_there_and_the_page_goes_to_its_file(
+def test_a_document_is_alone_on_standard_output_and_the_page_goes_to_its_file(
     asked: FakeSweeping,
 ) -> None:
     assert json.loads(asked.run("sweep", "model.onnx", "--json", "-").out)["schema"] == 1
@@ -262,7 +262,7 @@ def test_without_the_packages_of_the_page_nothing_is_measured(
     ("points", "code"),
     [((GOOD,), 0), ((GOOD, SKIPPED), 0), ((GOOD, LOST), 3), ((LOST,), 3), ((SKIPPED,), 3)],
 )
-def test_the_exit_code_tells_of_a_failure_and_of_nothing_measured(
+def test_the_exit_code_shows_a_failure_and_an_empty_result(
     asked: FakeSweeping, points: tuple[SweepPoint, ...], code: int
 ) -> None:
     asked.result = swept(*points)
@@ -278,7 +278,7 @@ def test_a_side_that_failed_is_a_failure_whatever_the_other_did(asked: FakeSweep
     assert asked.run("sweep", "new.onnx", "--against", "old.onnx").exit_code == 3
 
 
-def test_where_no_report_is_shown_the_reason_is_told(asked: FakeSweeping) -> None:
+def test_without_a_report_the_reason_is_shown(asked: FakeSweeping) -> None:
     asked.result = swept(GOOD, LOST)
     done = asked.run("sweep", "model.onnx", "--json", "-")
     assert (done.exit_code, done.err) == (3, "b2-c1: failed: no memory\n")

@@ -169,7 +169,7 @@ def test_a_real_profile_and_its_chrome_trace_say_the_same(tmp_path: Path) -> Non
     assert sum(entry["calls"] for entry in found["operators"]) == len(operators)
 
 
-def test_notes_are_on_standard_error_where_something_else_goes_to_standard_output(
+def test_notes_are_on_standard_error_if_something_else_goes_to_standard_output(
     profile: Path,
 ) -> None:
     profile.write_bytes(profile.read_bytes()[:-4])
@@ -212,7 +212,7 @@ def test_totals_lead_from_each_fused_layer_to_its_kernel(tmp_path: Path, by: str
     assert {row["layer"]: row["fused"] for row in rows}["c"] == "r"
 
 
-def test_facts_that_differ_among_operators_of_a_type_are_not_told(tmp_path: Path) -> None:
+def test_facts_that_differ_among_operators_of_a_type_are_left_out(tmp_path: Path) -> None:
     document = json.loads(dump_profile(measured_classifier()))
     for layer in document["cases"][0]["layers"]:
         if layer["id"] == "logits":
@@ -247,7 +247,7 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
         ("{", "the file ends too early"),
     ],
 )
-def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_a_file_that_is_not_a_profile_is_refused(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "p.json"
     path.write_text(content, encoding="utf-8")
     result = run("trace", str(path))
@@ -280,7 +280,7 @@ def test_a_trace_that_no_program_wrote_says_how_to_write_it(tmp_path: Path) -> N
     ],
     ids=["a program without dashes", "no layers", "two results", "no folder"],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_contradictory_arguments_are_refused(
     profile: Path, arguments: tuple[str, ...], told: list[str]
 ) -> None:
     result = run("trace", str(profile), *arguments)
@@ -289,7 +289,7 @@ def test_what_cannot_be_meant_is_refused(
         assert words in result.err
 
 
-def test_a_program_in_the_place_of_a_trace_is_told_how_to_trace_it(tmp_path: Path) -> None:
+def test_the_error_of_a_program_in_place_of_a_trace_says_how_to_trace_it(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text("import onnxruntime", encoding="utf-8")
     assert f"two dashes: modelperf trace -- python {path}\n" in refusal("trace", str(path))

@@ -77,7 +77,7 @@ def test_wrong_usage_is_refused(squares: str, options: list[str], message: str) 
     assert message in refusal("tune", squares, *options)
 
 
-def test_a_model_that_does_not_run_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_the_error_of_a_model_that_does_not_run_has_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "crash.onnx"
     path.write_bytes(parse("g (float[4] x) => (float[4] y) { y = Abs(x) }").SerializeToString())
     engine = ("--plugin", "tests.support.faulty_plugin", "--engine", "timed")

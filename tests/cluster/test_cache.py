@@ -35,7 +35,7 @@ def is_kept(cache: ModelCache, content: ModelContent) -> bool:
         return path is not None
 
 
-def test_what_was_received_is_there_with_the_same_bytes(tmp_path: Path) -> None:
+def test_a_received_model_has_the_same_bytes(tmp_path: Path) -> None:
     cache, content = ModelCache(tmp_path / "cache"), model(tmp_path / "a", 1.0)
     assert not is_kept(cache, content)
     receive(cache, content)
@@ -87,7 +87,7 @@ def test_the_least_recently_used_goes_and_what_is_used_stays(tmp_path: Path) -> 
     assert len(list(cache.folder.iterdir())) == 2
 
 
-def test_room_is_made_beside_a_worker_that_removes_models_too(tmp_path: Path) -> None:
+def test_room_is_made_while_another_worker_removes_models_too(tmp_path: Path) -> None:
     cache, content = ModelCache(tmp_path / "cache"), model(tmp_path / "a", 1.0)
     cache.folder.mkdir()
     # It is listed, and gone when it is looked at.
@@ -123,7 +123,7 @@ def test_a_file_outside_of_its_folder_is_refused(tmp_path: Path, name: str) -> N
         incoming.write("unannounced", 0, b"x")
 
 
-def test_a_kept_model_that_was_overwritten_is_received_anew(tmp_path: Path) -> None:
+def test_a_kept_model_that_was_overwritten_is_received_again(tmp_path: Path) -> None:
     cache = ModelCache(tmp_path / "cache")
     content, other = model(tmp_path / "a", 1.0), model(tmp_path / "b", 2.0)
     assert content.size_bytes == other.size_bytes
@@ -137,7 +137,7 @@ def test_a_kept_model_that_was_overwritten_is_received_anew(tmp_path: Path) -> N
         assert path.read_bytes() == Path(content.path).read_bytes()
 
 
-def test_a_kept_model_whose_file_is_gone_is_received_anew(tmp_path: Path) -> None:
+def test_a_kept_model_whose_file_is_gone_is_received_again(tmp_path: Path) -> None:
     cache, content = ModelCache(tmp_path / "cache"), model(tmp_path / "a", 1.0)
     receive(cache, content)
     (cache.folder / content.digest / content.name).unlink()

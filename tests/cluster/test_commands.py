@@ -29,7 +29,7 @@ def test_wrong_usage_is_one_message(arguments: tuple[str, ...], told: str) -> No
 
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="the extra is not installed")
-def test_a_wrong_limit_is_told_before_a_worker_starts(
+def test_a_wrong_limit_is_reported_before_a_worker_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MODELPERF_CACHE_LIMIT", "20 GB")

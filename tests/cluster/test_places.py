@@ -43,7 +43,7 @@ def test_anything_else_is_an_error_that_says_what_to_type(text: str, told: str) 
     assert told in str(caught.value)
 
 
-def test_a_worker_is_not_told_to_start_workers_of_its_own() -> None:
+def test_the_error_on_a_worker_does_not_advise_to_start_workers() -> None:
     with pytest.raises(UsageError, match="there is no cluster 'missing'") as caught:
         parse_place("missing", may_be_local=False)
     assert "local:" not in str(caught.value)

@@ -213,7 +213,7 @@ def test_a_what_if_runs_on_one_machine(place: tuple[str, ...], tmp_path: Path) -
     assert [level["title"] for level in found["cases"][0]["levels"]] == ["Baseline", "Pruned 0.5"]
 
 
-def test_a_python_that_a_machine_lacks_is_told_by_the_machine(
+def test_a_python_that_a_machine_lacks_is_reported_by_the_machine(
     place: tuple[str, ...], tmp_path: Path
 ) -> None:
     before, after = write_both(tmp_path)

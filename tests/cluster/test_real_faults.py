@@ -193,7 +193,7 @@ def test_the_command_ends_in_order(own_processes: ClusterProcesses) -> None:
         watched.wait_for(lambda: not cluster.machines)
 
 
-def test_the_tags_of_the_variable_hold_where_none_is_given(own_processes: ClusterProcesses) -> None:
+def test_the_tags_of_the_variable_hold_if_none_is_given(own_processes: ClusterProcesses) -> None:
     own_processes.start_scheduler()
     own_processes.start_worker(environment={"MODELPERF_TAGS": "board"})
     own_processes.start_worker("given", environment={"MODELPERF_TAGS": "board"})
@@ -213,7 +213,7 @@ def test_a_worker_whose_scheduler_is_gone_says_that_it_ends(
     assert "stopped, or closed this worker: start the worker again " in own_processes.log
 
 
-def test_nobody_at_an_address_is_one_error() -> None:
+def test_an_address_without_a_scheduler_is_one_error() -> None:
     with (
         pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
         open_cluster("tcp://127.0.0.1:9", timeout_s=1.0),
@@ -285,7 +285,7 @@ def test_a_machine_whose_answer_is_lost_is_asked_again(lost: int, found: list[st
     assert client.asked == [None, ["tcp://a"], ["tcp://a"]][: lost + 1]
 
 
-def test_machines_are_asked_for_once_the_scheduler_tells_of_those_that_come() -> None:
+def test_machines_are_asked_for_once_the_scheduler_reports_new_ones() -> None:
     """One that came between would be known to nobody."""
     client = _BusyClient(late=2)
     asyncio.run(Runner(client, "cluster", lambda _: None, patience_s=1.0).start())
@@ -318,7 +318,7 @@ def test_a_job_goes_to_no_machine_that_comes_later() -> None:
     assert runner._allowed(job(cluster_work.tell_process), []) == [board.address]
 
 
-def test_a_machine_that_does_not_answer_is_told_of_while_it_is_waited_for() -> None:
+def test_a_machine_that_does_not_answer_is_named_during_the_wait() -> None:
     """Dask waits five minutes for a worker that hangs."""
 
     async def ask(*, hangs: bool) -> list[str]:

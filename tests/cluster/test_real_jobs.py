@@ -73,7 +73,9 @@ def test_the_key_of_a_machine_chooses_too(cluster: Cluster) -> None:
     assert result(cluster.submit(job(cluster_work.tell_process, "", key)))
 
 
-def test_a_kind_that_nobody_offers_is_an_error_before_anything_runs(cluster: Cluster) -> None:
+def test_a_kind_of_machine_that_is_missing_is_an_error_before_anything_runs(
+    cluster: Cluster,
+) -> None:
     cluster.require([("first",), ("second", "elsewhere"), ()], "onnxruntime")
     with pytest.raises(ClusterError, match=r"has no machine gpu\. It has: .*board.*second"):
         cluster.require([("first",), ("gpu",)])

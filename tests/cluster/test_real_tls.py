@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 
-def test_only_who_has_a_certificate_is_let_in(tmp_path: Path) -> None:
+def test_only_clients_with_a_certificate_are_accepted(tmp_path: Path) -> None:
     settings = write_certificates(tmp_path / "certificates")
     foreign = write_certificates(tmp_path / "foreign")
     processes = ClusterProcesses(tmp_path, as_environment(settings))

@@ -80,7 +80,7 @@ def test_a_worker_of_several_threads_is_refused() -> None:
         make_station(dask_worker(threads=4))
 
 
-def test_a_limit_that_is_no_number_is_refused() -> None:
+def test_a_limit_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(ClusterError, match="MODELPERF_CACHE_LIMIT is a number of bytes"):
         make_station(dask_worker(), {"MODELPERF_CACHE_LIMIT": "20 GB"})
 
@@ -107,7 +107,7 @@ def test_a_model_that_cannot_be_kept_says_what_to_do(tmp_path: Path) -> None:
     assert not [*cache.folder.iterdir()]
 
 
-def test_a_worker_without_our_package_is_no_machine() -> None:
+def test_a_worker_without_our_package_is_not_used() -> None:
     assert read_machines({"tcp://other": ImportError("no module named pytest_modelperf")}) == ()
 
 

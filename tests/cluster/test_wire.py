@@ -45,7 +45,7 @@ def test_the_text_is_json_and_holds_numbers_of_numpy() -> None:
     ],
     ids=["text", "type", "deep"],
 )
-def test_an_answer_that_cannot_be_read_is_an_error_in_words(text: str, problem: str) -> None:
+def test_an_answer_that_cannot_be_read_is_one_error(text: str, problem: str) -> None:
     with pytest.raises(ClusterError) as raised:
         from_text(text, Progress)
     assert f"sent no Progress that can be read{problem}" in str(raised.value)
@@ -53,7 +53,7 @@ def test_an_answer_that_cannot_be_read_is_an_error_in_words(text: str, problem: 
 
 
 @pytest.mark.parametrize("data", ["", "UEsDBA==", "no base64", "k05VTVBZAQB2AHt9"])
-def test_an_array_that_is_cut_or_another_file_is_an_error_in_words(data: str) -> None:
+def test_an_array_that_is_cut_or_another_file_is_one_error(data: str) -> None:
     with pytest.raises(ClusterError, match="a machine of the cluster sent no GivenInputs"):
         from_text(json.dumps({"source": "x.npz", "arrays": {"x": data}}), GivenInputs)
 
@@ -65,11 +65,11 @@ def test_texts_come_back_also_those_that_are_bytes() -> None:
     assert found.tolist() == [["ä", "ö"], ["", "x"]]
 
 
-def test_an_array_that_is_no_text_is_an_error_in_words() -> None:
+def test_an_array_that_is_not_text_is_one_error() -> None:
     with pytest.raises(ClusterError, match="expected an array in base64, got int"):
         from_text('{"source": "x.npz", "arrays": {"x": 7}}', GivenInputs)
 
 
-def test_what_has_no_form_as_json_is_no_record() -> None:
+def test_an_object_without_a_json_form_is_not_a_record() -> None:
     with pytest.raises(TypeError, match="a complex cannot be written as JSON"):
         to_text(1j)

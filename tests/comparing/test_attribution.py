@@ -69,7 +69,7 @@ def names(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> set[tuple[s
     return {(old[i].name, new[j].name) for i, j in match_layers(old, new).items()}
 
 
-def test_a_node_that_is_put_in_does_not_shift_who_is_who() -> None:
+def test_an_inserted_node_does_not_shift_the_matches() -> None:
     """Numbered names agree for half of the layers, and every one of them is wrong."""
     old = layers("Conv_0 Relu_1 Conv_2 Relu_3 Conv_4 Relu_5")
     new = layers("Pad_0 Cast_1 Conv_2 Relu_3 Conv_4 Relu_5 Conv_6 Relu_7")
@@ -102,7 +102,7 @@ def test_a_layer_is_paired_with_its_quantized_form(old: StaticLayer, new: Static
     assert match_layers([*others, added, new], [*others, old])[3] == 2
 
 
-def test_a_name_that_two_begin_with_tells_no_quantized_form() -> None:
+def test_an_ambiguous_prefix_does_not_match_a_quantized_layer() -> None:
     old = [layer("a", weight="w")]
     quantized = (layer(f"x{k}", "ConvInteger", weight=f"w_{k}") for k in range(2))
     assert match_layers(old, [replace(each, macs=7) for each in quantized]) == {}
@@ -130,12 +130,12 @@ def _product(name: str, op: str = "MatMul", *, macs: int) -> StaticLayer:
     return replace(layer(name, op, (2, 1 + macs)), macs=macs)
 
 
-def test_where_a_block_was_added_to_equal_ones_numbers_decide_which_it_is() -> None:
+def test_numbers_decide_which_of_several_equal_blocks_was_added() -> None:
     old = layers("Conv_0 Conv_1 Conv_2")
     assert names(old, layers("Conv_0 Conv_1 Conv_2 Conv_3")) == {(x.name, x.name) for x in old}
 
 
-def test_a_chosen_name_is_trusted_wherever_it_stands() -> None:
+def test_a_chosen_name_is_trusted_at_any_position() -> None:
     old = [layer("stem", shape=(1, 8)), layer("head", shape=(1, 4))]
     new = [layer("head", shape=(1, 8)), layer("stem", shape=(1, 4))]
     assert names(old, new) == {("stem", "stem"), ("head", "head")}
@@ -147,7 +147,7 @@ def test_one_name_of_two_operators_is_two_layers() -> None:
     assert match_layers([layer("act", "Relu")], [foreign]) == {}
 
 
-def test_a_weight_tells_a_layer_whose_own_name_was_counted_up() -> None:
+def test_a_layer_whose_name_was_counted_up_is_matched_by_its_weight() -> None:
     old = [layer("Conv_3", weight="a.weight"), layer("Conv_4", weight="b.weight")]
     new = [layer("Conv_3", weight="b.weight"), layer("Conv_4", weight="a.weight")]
     assert match_layers(old, new) == {0: 1, 1: 0}
@@ -164,7 +164,7 @@ def test_a_layer_of_the_same_shape_is_taken_before_one_of_another() -> None:
     assert match_layers([layer("Conv_0", shape=(1, 8))], new) == {0: 1}
 
 
-def test_what_moved_is_found_by_what_it_does() -> None:
+def test_layers_that_moved_are_matched_by_their_operators() -> None:
     old, new = layers("Exp_0 Conv_1 Relu_2"), layers("Conv_0 Relu_1 Exp_2")
     assert names(old, new) == {("Exp_0", "Exp_2"), ("Conv_1", "Conv_0"), ("Relu_2", "Relu_1")}
 
@@ -388,7 +388,7 @@ def test_without_a_duet_the_intervals_of_both_latencies_decide(
     assert (time.share is not None) == is_real
 
 
-def test_intervals_are_those_of_runs_in_turn_where_drift_cancels() -> None:
+def test_intervals_are_those_of_runs_in_turn_if_drift_cancels() -> None:
     """Both sides become slower by half in the last runs; their difference hardly does."""
     drift = tuple(0.5 * (index > 9) for index in range(20))
     found = explained(profile(Ran("a"), runs=drift), profile(Ran("a", ms=1.1), runs=drift))
@@ -462,7 +462,7 @@ def test_each_figure_that_is_worse_has_a_reason_of_its_own() -> None:
     assert [metric.reason for metric in found.metrics] == [why, None, None, None, None]
 
 
-def test_what_makes_a_model_faster_is_no_reason_of_what_got_worse() -> None:
+def test_a_speedup_is_not_given_as_the_reason_of_a_regression() -> None:
     before, after = profile(Ran("a", ms=3.0)), profile(Ran("a", ms=1.0, shape=(1, 16)))
     metrics = (
         Metric("latency_p50", 3.0, 1.0, Verdict.IMPROVED),
@@ -473,7 +473,7 @@ def test_what_makes_a_model_faster_is_no_reason_of_what_got_worse() -> None:
     assert [metric.reason for metric in found.metrics] == [None, None]
 
 
-def test_a_difference_of_the_whole_run_is_a_reason_where_no_layer_is() -> None:
+def test_a_difference_of_the_whole_run_is_a_reason_if_no_layer_is() -> None:
     before = profile(Ran("a"), Ran("b", "Relu"), Ran("c", "Gemm"))
     after = profile(Ran("a", ms=1.2), Ran("b", "Relu", 1.2), Ran("c", "Gemm", 1.2))
     metric = Metric("latency_p50", 3.0, 3.6, Verdict.REGRESSED)
@@ -526,7 +526,7 @@ def test_a_fusion_of_many_operators_is_named_by_the_first() -> None:
     assert reason.startswith("1 Opc+Opa+Opb+3 more fusion lost (first: c): +5.00 ms, 100 %")
 
 
-def test_shapes_that_were_computed_once_before_are_no_fusion() -> None:
+def test_shapes_that_were_computed_once_before_do_not_count_as_a_fusion() -> None:
     """An engine folds what follows from sizes that are not open."""
     shapes = [("s", "Shape"), ("g", "Gather"), ("u", "Unsqueeze")]
     whole = "int64"
@@ -539,7 +539,7 @@ def test_shapes_that_were_computed_once_before_are_no_fusion() -> None:
     assert won.startswith("3 layers of shapes, run each time before, computed once now (first: s)")
 
 
-def test_what_an_engine_left_out_is_no_fusion_that_was_lost() -> None:
+def test_a_node_that_an_engine_left_out_does_not_count_as_a_lost_fusion() -> None:
     before = profile(Ran("c"), Ran("i", "Identity", None, inside="c"))
     after = profile(Ran("c", ms=1.5), Ran("i", "Identity", None))
     plans = (PlanGraph(()), PlanGraph(()))
@@ -576,7 +576,7 @@ def test_a_reason_of_a_model_of_microseconds_has_a_time() -> None:
     assert describe_change(replace(time, low_ns=None)) == "+0.00046 ms"
 
 
-def test_a_part_is_told_once_where_a_fact_says_the_same_and_names_the_layer() -> None:
+def test_a_part_is_named_once_if_a_fact_already_names_its_layer() -> None:
     """`1 Abs added; 1 Abs added (first: n)` was said of a part."""
     doubts = (Doubt(1.0, 1.0), Doubt(1.0, 1.0))
     before, after = profile(Ran("a")), profile(Ran("a"), Ran("n", "Abs"))
@@ -589,7 +589,7 @@ def test_a_part_is_told_once_where_a_fact_says_the_same_and_names_the_layer() ->
     assert reason.text == "1 Neg became 1 Abs; 1 Abs added (first: n)"
 
 
-def test_an_edit_stands_for_the_parts_whose_plans_say_the_same() -> None:
+def test_an_edit_replaces_the_parts_whose_plans_show_the_same() -> None:
     doubts = (Doubt(1.0, 1.0),) * 2
     found = Differences.between(profile(Ran("a")), profile(Ran("a")), SLOWER, doubts)
     text = "1 Relu became 2 kernels (Abs, Add)"
@@ -628,7 +628,7 @@ def test_quantized_weights_are_named_with_their_bytes_and_whether_each_run_dequa
         (58, 108, "1 of 1 Conv with weights of another type (first: a, 58 B -> 108 B)"),
     ],
 )
-def test_other_ways_to_store_a_weight_are_told_by_their_bytes(
+def test_other_ways_to_store_a_weight_are_recognized_by_their_bytes(
     before: int, after: int, text: str
 ) -> None:
     sides = storing(before, profile(Ran("a"))), storing(after, profile(Ran("a", ms=2.0)))
@@ -676,7 +676,7 @@ def test_fewer_kernels_of_the_engine_explain_no_time_that_these_take_more() -> N
     )
 
 
-def test_a_gain_is_told_beside_the_part_that_takes_longer_and_not_as_its_cause() -> None:
+def test_a_gain_is_listed_separately_from_the_cause_of_a_slower_part() -> None:
     doubts = (Doubt(1.0, 1.0),)
     found = Differences.between(profile(Ran("a")), profile(Ran("a", ms=2.0)), SLOWER, doubts)
     gain = Reason("1 MatMul+Add fusion won (first: a)", parts=frozenset({0}), is_gain=True)
@@ -689,7 +689,7 @@ def test_a_gain_is_told_beside_the_part_that_takes_longer_and_not_as_its_cause()
     assert faster.text == "1 Gemm became 2 kernels; 1 MatMul+Add fusion won (first: a)"
 
 
-def test_layers_of_another_size_are_told_by_what_changed() -> None:
+def test_layers_of_another_size_are_described_by_what_changed() -> None:
     before = profile(Ran("a"), Ran("b"), Ran("c", "Relu", 0.1))
     after = profile(Ran("a", ms=3.0, shape=(1, 16)), Ran("b"), Ran("c", "Relu", 0.1))
     (reason,) = explained(before, after).reasons
@@ -698,7 +698,7 @@ def test_layers_of_another_size_are_told_by_what_changed() -> None:
     )
 
 
-def test_another_precision_and_another_provider_are_told() -> None:
+def test_another_precision_and_another_provider_are_reported() -> None:
     before = profile(
         Ran("a", precision="float16"), Ran("b", provider="XnnpackExecutionProvider"),
         Ran("c", "Relu"),
@@ -713,7 +713,7 @@ def test_another_precision_and_another_provider_are_told() -> None:
 TWO_PROVIDERS = replace(ENGINE, providers=("XnnpackExecutionProvider", "CPUExecutionProvider"))
 
 
-def test_two_names_of_one_provider_are_no_move() -> None:
+def test_two_names_of_one_provider_do_not_count_as_a_move() -> None:
     before = profile(Ran("a", provider="CPUExecutionProvider"))
     after = profile(Ran("a", ms=2.0, provider="CPU"))
     assert not any("before on" in reason for reason in explained(before, after).reasons)
@@ -784,7 +784,7 @@ def test_kernels_that_the_engine_puts_in_are_counted_in_its_plan() -> None:
     )
 
 
-def test_where_all_is_slower_by_one_factor_the_machine_or_the_runtime_is_named() -> None:
+def test_one_factor_of_all_layers_names_the_machine_or_the_runtime() -> None:
     def net(factor: float, last: float = 1.0) -> CaseProfile:
         return profile(
             Ran("a", ms=4.0 * factor),
@@ -802,7 +802,7 @@ def test_where_all_is_slower_by_one_factor_the_machine_or_the_runtime_is_named()
     assert not any("the same factor" in reason for reason in uneven)
 
 
-def test_of_one_type_it_is_the_layers_that_are_slower_alike() -> None:
+def test_equally_slower_layers_of_one_type_are_named() -> None:
     sides = [profile(*(Ran(f"x{i}", ms=factor) for i in range(3))) for factor in (1.0, 1.1)]
     assert (
         explained(sides[0], sides[1])
@@ -811,7 +811,7 @@ def test_of_one_type_it_is_the_layers_that_are_slower_alike() -> None:
     )
 
 
-def test_one_factor_is_no_reason_where_the_graph_changed() -> None:
+def test_one_common_factor_is_not_a_reason_if_the_graph_changed() -> None:
     sides = [
         profile(Ran("a", ms=4 * n, shape=(1, 8 * n)), Ran("b", "Exp", 2.0 * n, shape=(1, 8 * n)))
         for n in (1, 2)
@@ -821,7 +821,7 @@ def test_one_factor_is_no_reason_where_the_graph_changed() -> None:
     assert not any("the same factor" in reason for reason in reasons)
 
 
-def test_another_engine_and_its_options_are_told_last() -> None:
+def test_another_engine_and_its_options_are_listed_last() -> None:
     old = make_engine("onnxruntime", "1.20.1", options={"level": "all"})
     new = make_engine("onnxruntime", "1.31.1", options={})
     found = explained(profile(Ran("a"), engine=old), profile(Ran("a", ms=2.0), engine=new))
@@ -831,7 +831,7 @@ def test_another_engine_and_its_options_are_told_last() -> None:
     )
 
 
-def test_an_unclear_count_is_still_said() -> None:
+def test_an_unclear_count_is_still_shown() -> None:
     missing = (Uncounted("Blend", "my.ops", 1, "no rule"),)
     found = explained(profile(Ran("a"), uncounted=missing), profile(Ran("a", ms=2.0)))
     assert found.reasons[-1] == "MACs are lower bounds: my.ops::Blend could not be counted"
@@ -850,7 +850,7 @@ def test_the_middle_of_a_name_of_megabytes_is_left_out_of_a_reason() -> None:
     assert "nnz)" in reason
 
 
-def test_what_an_engine_really_did_is_told_by_the_layers_it_happened_to() -> None:
+def test_changes_in_the_plan_of_an_engine_name_their_layers() -> None:
     """Of three blocks the second has an operator between its convolution and its activation."""
     weights = {f"w{index}": np.ones((4, 4, 3, 3), np.float32) for index in range(3)}
     blocks = [

@@ -42,7 +42,7 @@ def test_a_limit_of_a_machine_is_in_the_unit_of_the_metric() -> None:
     assert only(size_mb={"*": "12.5"}).of_machine(KEY).limit == 12_500_000
 
 
-def test_a_chosen_limit_stays_the_same_where_it_is_chosen_again() -> None:
+def test_a_chosen_limit_stays_the_same_if_it_is_chosen_again() -> None:
     chosen = only(p95_ms={"linux*": 1800, "*": 70}).of_machine(KEY)
     assert chosen.of_machine(KEY) == chosen
     assert only(p95_ms=70).of_machine(KEY) == only(p95_ms=70)

@@ -78,7 +78,7 @@ def test_a_growth_by_exactly_the_tolerance_is_allowed(percent: int) -> None:
 
 
 @given(SIZES, SIZES, st.sampled_from([USUAL, named(0), named(0.2)]))
-def test_one_way_is_worse_where_the_other_is_better(
+def test_one_way_is_worse_if_the_other_is_better(
     before: int, after: int, tolerances: Tolerances
 ) -> None:
     there = judge_size(before, after, tolerances).verdict
@@ -124,7 +124,7 @@ def compared(before: Path, after: Path, tolerances: Tolerances = USUAL) -> Compa
     )
 
 
-def test_external_data_counts_where_the_file_of_the_graph_is_the_same(tmp_path: Path) -> None:
+def test_external_data_counts_if_the_file_of_the_graph_is_the_same(tmp_path: Path) -> None:
     old, new = (
         write_model(tmp_path / "a" / "m.onnx"),
         write_model(tmp_path / "b" / "m.onnx", 2 * MIB),
@@ -142,7 +142,7 @@ def test_external_data_counts_where_the_file_of_the_graph_is_the_same(tmp_path: 
     assert compared(old, new, named("9999999 %")).verdict is Verdict.PASSED
 
 
-def test_a_size_that_is_worse_is_told_in_words_and_tables(tmp_path: Path) -> None:
+def test_a_larger_size_is_in_the_sentences_and_the_tables(tmp_path: Path) -> None:
     old, new = (
         write_model(tmp_path / "a" / "m.onnx"),
         write_model(tmp_path / "b" / "m.onnx", 2 * MIB),
@@ -155,7 +155,7 @@ def test_a_size_that_is_worse_is_told_in_words_and_tables(tmp_path: Path) -> Non
     assert row.endswith("regressed,True")
 
 
-def test_without_external_data_there_is_no_size_and_a_note_where_it_is_named(
+def test_without_its_external_data_a_model_has_no_size_and_a_note_if_one_was_asked_for(
     tmp_path: Path,
 ) -> None:
     old, new = write_model(tmp_path / "a" / "m.onnx"), write_model(tmp_path / "b" / "m.onnx")
@@ -210,6 +210,6 @@ def test_an_older_baseline_gives_no_verdict_on_the_size(tmp_path: Path) -> None:
     assert "record it again" in noted.notes[0]
 
 
-def test_a_case_that_nothing_stands_before_gets_no_size() -> None:
+def test_a_case_without_a_previous_one_gets_no_size() -> None:
     new = CaseComparison(Case(1, 1), (), (), outcome=Verdict.NEW)
     assert with_size(new, None, LEAST_SIZE_BYTES, named(0.1)) == new

@@ -106,7 +106,7 @@ def test_a_model_that_takes_twice_as_long_regressed() -> None:
         (1.02, Verdict.PASSED, False),
     ],
 )
-def test_layers_are_wanted_where_the_estimate_is_beyond_the_tolerance(
+def test_layers_are_wanted_if_the_estimate_is_beyond_the_tolerance(
     ratio: float,
     verdict: Verdict,
     wanted: bool,  # noqa: FBT001  # a parameter
@@ -163,7 +163,7 @@ def test_counts_that_only_a_run_completes_are_not_open_if_nothing_changed(tmp_pa
     assert {found["verdict"] for found in document["cases"][0]["metrics"]} == {"passed"}
 
 
-def test_the_same_graph_with_other_weights_beside_it_is_not_unchanged(tmp_path: Path) -> None:
+def test_the_same_graph_with_other_external_weights_has_changed(tmp_path: Path) -> None:
     for name, weight in (("before", 1), ("same", 1), ("other", 2)):
         save_with_weights(tmp_path / name, weight)
     models = [str(tmp_path / name / "m.onnx") for name in ("before", "same", "other")]
@@ -226,7 +226,7 @@ def test_a_second_engine_that_is_not_installed_says_how_to_run_it() -> None:
 
 
 @pytest.mark.parametrize("option", ["--engine-b", "--engine-option-b", "--python-a", "--python-b"])
-def test_what_is_for_a_run_is_refused_where_nothing_runs(option: str) -> None:
+def test_options_of_a_run_are_refused_with_static(option: str) -> None:
     result = run("compare", "base.onnx", "base.onnx", "--static", option, "a=b")
     assert (result.exit_code, result.out) == (2, "")
     assert f"leave out --static or {option}" in result.err
@@ -309,7 +309,7 @@ def test_a_size_is_given_to_the_side_that_has_the_dimension() -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--static",)])
-def test_other_batch_sizes_than_one_another_are_no_comparison(more: tuple[str, ...]) -> None:
+def test_different_batch_sizes_are_not_compared(more: tuple[str, ...]) -> None:
     text = "g (float[{batch},16] x) => (float[{batch},16] y) {{ [positive] y = Relu(x) }}"
     for name, batch in (("four.onnx", 4), ("any.onnx", "N")):
         Path(name).write_bytes(parse(text.format(batch=batch)).SerializeToString())
@@ -347,7 +347,7 @@ def store(recording: BaselineRecording, root: Path) -> str:
     return str(root / "base")
 
 
-def test_a_recording_has_a_twin_and_one_process_where_that_is_trusted(
+def test_a_recording_has_a_twin_and_one_process_if_they_are_trusted(
     recording: BaselineRecording,
 ) -> None:
     (case,) = recording.cases
@@ -419,7 +419,7 @@ def test_a_slower_model_regressed_against_the_twin(
     assert document["cases"][0]["outputs"] == []
 
 
-def test_the_baseline_may_lie_in_the_working_folder(
+def test_the_baseline_may_be_in_the_working_folder(
     recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = str(Path("base.onnx").absolute())
@@ -487,7 +487,7 @@ def test_the_times_of_an_older_model_say_nothing_of_the_recorded_one(
     assert not any("when it was recorded" in note for note in document["cases"][0]["notes"])
 
 
-def test_what_another_engine_took_says_nothing_of_this_machine(
+def test_times_of_another_engine_say_nothing_about_this_machine(
     recording: BaselineRecording, tmp_path: Path
 ) -> None:
     machine = known(recording.machine)
@@ -505,7 +505,7 @@ def test_what_another_engine_took_says_nothing_of_this_machine(
     assert not told("other", "0.9")
 
 
-def test_recorded_times_of_zero_are_no_time_to_divide_by(
+def test_recorded_times_of_zero_are_not_divided_by(
     recording: BaselineRecording, tmp_path: Path
 ) -> None:
     baseline = store(trusted(steady(recording, ns=0)), tmp_path)
@@ -662,7 +662,7 @@ def test_weights_of_a_baseline_do_not_matter_to_a_twin(
     assert np.isclose(metric(document, "macs")["ratio"], 1.0)
 
 
-def test_what_was_stored_of_the_graph_decides_where_there_is_no_twin(
+def test_the_stored_facts_of_the_graph_decide_if_there_is_no_twin(
     recording: BaselineRecording, tmp_path: Path
 ) -> None:
     baseline = store(replace(recording, twin=None, machine=None), tmp_path)
@@ -700,7 +700,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BaselineReco
     return folder, record(folder / "m.onnx")
 
 
-def test_a_case_that_was_recorded_with_other_weights_beside_the_model_runs(
+def test_a_case_that_was_recorded_with_other_external_weights_runs(
     beside: tuple[Path, BaselineRecording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path / "packages", "timed", "1")

@@ -112,7 +112,7 @@ def test_other_figures_are_shown_and_decide_nothing(name: str, after: StaticProf
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_macs_that_are_lower_bounds_decide_nothing_and_it_is_said_why(side: str) -> None:
+def test_macs_that_are_lower_bounds_decide_nothing_with_a_note_why(side: str) -> None:
     exact, bound = static(layer(), layer("Relu", 0)), static(layer(), layer("Relu", 0), uncounted=1)
     case = compared(bound, exact) if side == "before" else compared(exact, bound)
     assert metric(case, "macs").verdict is Verdict.INCONCLUSIVE
@@ -164,7 +164,7 @@ COUNTED_ALIKE = {
 @pytest.mark.parametrize(
     ("before", "after", "verdict", "shown"), COUNTED_ALIKE.values(), ids=COUNTED_ALIKE
 )
-def test_what_a_run_completed_is_held_against_what_a_run_completed(
+def test_counts_completed_by_runs_are_compared_with_each_other(
     before: StaticProfile, after: StaticProfile, verdict: Verdict, shown: tuple[int, int]
 ) -> None:
     found = metric(compared(before, after), "macs")
@@ -190,7 +190,7 @@ def test_a_baseline_keeps_both_counts(
     assert (found.verdict, (found.before, found.after)) == (verdict, shown)
 
 
-def test_what_a_run_saw_of_the_very_same_model_holds_where_nothing_runs() -> None:
+def test_facts_from_a_run_of_the_very_same_model_hold_without_a_run() -> None:
     known = stored(ran(OPEN, 100))
     open_case = compare_with_stored(CASE, known, OPEN)
     assert open_case.verdict is Verdict.INCONCLUSIVE
@@ -198,7 +198,7 @@ def test_what_a_run_saw_of_the_very_same_model_holds_where_nothing_runs() -> Non
     assert compare_with_stored(CASE, known, OPEN, is_same=True).verdict is Verdict.PASSED
 
 
-def test_values_are_named_where_they_make_the_difference() -> None:
+def test_values_are_named_if_they_make_the_difference() -> None:
     case = compared(ran(BRANCHES, 100), ran(BRANCHES, 400))
     assert case.reasons[-1].endswith("values decide a branch, a trip count or a shape")
 
@@ -255,9 +255,7 @@ def test_tensors_of_a_single_value_that_alone_differ_are_shown_and_not_judged(
         (2**60 + 1, 0.0, "regressed"),
     ],
 )
-def test_counts_have_a_tolerance_where_one_is_given(
-    after: int, allowed: float, verdict: str
-) -> None:
+def test_counts_have_a_tolerance_if_one_is_given(after: int, allowed: float, verdict: str) -> None:
     before = 2**60 if after > 2**59 else 100
     tolerances = Tolerances(counts=(("macs", allowed),))
     pair = profile(static(layer(macs=before))), profile(static(layer(macs=after)))
@@ -317,7 +315,7 @@ def test_a_layer_whose_weight_got_scales_is_of_no_other_size() -> None:
     assert case.reasons == ("1 of 1 Conv with other params (first: Conv, 448 -> 496 params)",)
 
 
-def test_reasons_tell_what_was_added_removed_and_changed() -> None:
+def test_reasons_list_what_was_added_removed_and_changed() -> None:
     before = static(
         layer("Conv", 100), layer("Conv", 100), layer("Relu", 0), layer("Gemm", 10), layer("Add", 0)
     )
@@ -349,7 +347,7 @@ def test_counts_that_grew_have_the_change_that_added_most_of_them() -> None:
     assert all(metric.reason is None for metric in compared(after, before).metrics)
 
 
-def test_against_stored_counts_the_operators_are_all_that_is_told() -> None:
+def test_against_stored_counts_the_reasons_name_operators_only() -> None:
     before = static(layer("Conv", 100), layer("Gemm", 10), layer("Relu", 0))
     after = static(layer("Conv", 100), layer("Gemm", 30), layer("Exp", 0))
     found = compare_with_stored(CASE, stored(before), after)
@@ -360,7 +358,7 @@ def test_against_stored_counts_the_operators_are_all_that_is_told() -> None:
     }
 
 
-def test_the_operator_that_grew_most_stands_first() -> None:
+def test_the_operator_that_grew_most_comes_first() -> None:
     before = static(layer("Conv", 100), layer("Gemm", 10), layer("Relu", 0))
     after = static(layer("Conv", 90), layer("Gemm", 20), layer("MatMul", 50), layer("Relu", 0))
     changes = compared(before, after).layer_types
@@ -415,7 +413,7 @@ def test_turned_round_what_was_better_is_worse(a: StaticProfile, b: StaticProfil
 
 
 @given(STATICS, STATICS)
-def test_what_the_operators_added_is_the_whole_difference(
+def test_the_changes_by_operator_add_up_to_the_whole_difference(
     a: StaticProfile, b: StaticProfile
 ) -> None:
     case = compared(a, b)

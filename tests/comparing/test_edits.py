@@ -79,14 +79,14 @@ def test_equal_edits_are_one_reason(before: str, after: str, expected: Sequence[
     assert list(reasons(before, after)) == expected
 
 
-def test_what_is_in_no_edit_is_counted_by_operator() -> None:
+def test_layers_outside_all_edits_are_counted_by_operator() -> None:
     assert reasons("Conv Relu Conv Relu Conv", "Conv Elu Conv Conv") == (
         "1 Relu became Elu (first: Elu_1)",
         "1 other Relu removed (first: Relu_3)",
     )
 
 
-def test_layers_at_two_places_are_no_edit() -> None:
+def test_layers_at_two_places_do_not_count_as_an_edit() -> None:
     """The one is gone from before the first convolution, the other new behind the last one."""
     assert set(reasons("Relu Conv Exp Conv", "Conv Exp Conv Elu")) == {
         "1 Relu removed, none left (first: Relu_0)",

@@ -74,7 +74,7 @@ def with_modes(made: list[DuetRound], slow_before: int, slow_now: int) -> list[D
     ]
 
 
-def test_a_median_in_another_mode_is_judged_by_the_medians_and_that_is_said() -> None:
+def test_a_median_in_another_mode_is_judged_by_the_medians_with_a_note() -> None:
     made = with_modes(rounds(1.0), 4, 6)
     found = next(m for m in latency_metrics(made, Gate()) if m.name == "latency_p50")
     assert found.verdict is Verdict.REGRESSED
@@ -85,7 +85,7 @@ def test_a_median_in_another_mode_is_judged_by_the_medians_and_that_is_said() ->
     assert note.startswith("the inferences come in modes")
 
 
-def test_modes_that_are_taken_as_often_as_before_are_not_spoken_of() -> None:
+def test_modes_as_frequent_as_before_are_not_mentioned() -> None:
     made = with_modes(rounds(1.0), 4, 4)
     found = next(m for m in latency_metrics(made, Gate()) if m.name == "latency_p50")
     assert found.verdict is Verdict.PASSED
@@ -196,7 +196,7 @@ def with_tail(ratio: float, count: int = 35, spread: float = 0.002) -> list[Duet
     return made
 
 
-def test_a_tail_that_nobody_named_leaves_no_case_open() -> None:
+def test_a_tail_that_was_not_asked_for_leaves_no_case_open() -> None:
     few = rounds(1.0, count=4)
     p95 = next(m for m in latency_metrics(few, Gate()) if m.name == "latency_p95")
 
@@ -301,7 +301,7 @@ def test_a_first_inference_may_be_as_much_slower_as_the_median() -> None:
     assert start_verdicts(made, named)["first_inference_ms"] is Verdict.REGRESSED
 
 
-def test_what_lies_at_the_tolerance_goes_on() -> None:
+def test_a_difference_at_the_tolerance_is_measured_further() -> None:
     pairs = rounds(1.03, count=9)
     assert not Gate().is_decided(pairs)
 
@@ -324,7 +324,7 @@ def test_a_twin_with_the_plan_of_its_model_is_trusted_without_a_run() -> None:
     assert not trusted.shows_difference
 
 
-def test_where_there_is_a_doubt_a_twin_has_to_be_shown_to_be_near() -> None:
+def test_a_doubtful_twin_has_to_be_shown_to_be_near() -> None:
     assert fidelity(1.0).is_trusted
     unclear = fidelity(1.0, spread=0.05)
     assert not unclear.is_trusted
@@ -344,7 +344,7 @@ def test_a_twin_that_is_shown_to_differ_is_not_trusted() -> None:
     assert "faster" in (fidelity(0.95).reason or "")
 
 
-def test_it_is_known_of_a_twin_as_soon_as_it_is_near_or_far() -> None:
+def test_a_twin_is_decided_as_soon_as_it_is_near_or_far() -> None:
     gate = FidelityGate()
     for ratio in (1.0, 1.05):
         assert gate.is_decided(rounds(ratio))
@@ -490,7 +490,7 @@ def test_starts_are_judged_by_the_recorded_processes(now: float, verdict: Verdic
     ],
     ids=["few processes", "only cold ones", "only a cold one now"],
 )
-def test_starts_stay_open_where_too_few_were_recorded(
+def test_starts_stay_open_if_too_few_were_recorded(
     stored: StoredLatency, now: tuple[Round, ...], before: float | None, after: float | None
 ) -> None:
     for metric, factor in zip(stored_start_metrics(stored, now, Gate()), (1, 2), strict=True):

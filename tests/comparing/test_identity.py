@@ -126,7 +126,7 @@ def test_only_what_runs_in_every_way_as_before_is_unchanged(
     assert verdict(before, now, path) is expected
 
 
-def test_what_was_recorded_on_other_inputs_says_which(path: Path) -> None:
+def test_a_recording_on_other_inputs_names_them(path: Path) -> None:
     now = Way(inputs=("x:f32:1x8x8", "k:i64:1:7"))
     found = known(settled(run_case(USUAL.bind(path), USUAL), now.bind(path), now))
     (reason,) = found.comparison.reasons
@@ -165,7 +165,7 @@ def test_the_digest_of_a_model_with_other_counts_is_a_broken_baseline(
     assert "--modelperf-update-baseline" in str(raised.value)
 
 
-def test_all_counts_that_differ_are_told_by_layer_type_too(path: Path) -> None:
+def test_all_counts_that_differ_are_listed_by_layer_type_too(path: Path) -> None:
     stored = run_case(USUAL.bind(path), USUAL)
     assert stored.static is not None
     top = stored.static.layer_types["TopK"]
@@ -225,7 +225,7 @@ def test_another_build_of_the_recorded_version_is_the_same_engine(
     assert settled(stored, USUAL.bind(path), USUAL) is None
 
 
-def test_other_weights_in_a_file_beside_the_model_have_to_run(tmp_path: Path) -> None:
+def test_a_model_with_other_external_weights_has_to_run(tmp_path: Path) -> None:
     text = "g (float[1,64] x) => (float[1,64] y) { y = MatMul(x, w) }"
     way, path = Way(inputs=()), tmp_path / "m.onnx"
     weights = save_beside(parse(text, weights={"w": ones(64, 64)}), path)
@@ -259,7 +259,7 @@ def test_a_run_that_only_counts_does_not_make_a_new_engine_that_of_the_recording
     assert found.provenance == stored.provenance
 
 
-def test_counts_on_other_inputs_take_over_nothing_that_a_run_told(path: Path) -> None:
+def test_counts_on_other_inputs_take_over_nothing_from_a_run(path: Path) -> None:
     other = Way(inputs=("x:f32:1x8x8", "k:i64:1:7"))
     found = counted_over(run_case(USUAL.bind(path), USUAL), other.bind(path))
     assert (found.engine, found.options) == (None, None)

@@ -38,7 +38,7 @@ X, Y = "float[1,4] x", "float[1,4] y"
         ((X, Y), (X, Y), []),
     ],
 )
-def test_what_a_model_takes_and_returns_is_compared(
+def test_inputs_and_outputs_of_models_are_compared(
     before: tuple[str, str], after: tuple[str, str], said: list[str]
 ) -> None:
     found = interface_reasons(graph(*before), graph(*after))
@@ -52,7 +52,7 @@ def two_products(first: str, second: str) -> CaseProfile:
     return CaseProfile(Case(2, 1), model(text, **weights).static)
 
 
-def test_weights_that_are_no_longer_shared_are_a_reason() -> None:
+def test_weights_that_stopped_being_shared_are_a_reason() -> None:
     shared, apart = two_products("a", "a"), two_products("a", "b")
     (reason,) = sharing_reasons(Differences.between(shared, apart))
     assert reason.text == (
@@ -63,7 +63,7 @@ def test_weights_that_are_no_longer_shared_are_a_reason() -> None:
     assert not sharing_reasons(Differences.between(apart, two_products("b", "c")))
 
 
-def test_layers_that_became_larger_share_no_less() -> None:
+def test_layers_that_became_larger_do_not_share_less() -> None:
     small, large = (
         CaseProfile(
             Case(2, 1),

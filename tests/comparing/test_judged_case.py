@@ -45,7 +45,7 @@ def test_a_percentile_that_no_metric_shows_stays() -> None:
     assert known(side_run(measured)).latency == measured.latency
 
 
-def test_a_note_of_one_side_says_which_and_one_of_both_is_said_once() -> None:
+def test_a_note_on_one_side_names_it_and_one_on_both_is_shown_once() -> None:
     shared = "weights are subnormal"
     one, two = (f"only a run can show the output shapes of {n}" for n in ("1 layer", "2 layers"))
     assert list(notes_of_sides((shared, one), (two, shared))) == [
@@ -65,7 +65,7 @@ def test_a_note_of_one_side_says_which_and_one_of_both_is_said_once() -> None:
         (29.6, 10.0, "30"),
     ],
 )
-def test_a_longer_time_is_noted_where_it_is_shown_as_longer(
+def test_a_longer_time_is_noted_if_it_is_shown_as_longer(
     seconds: float, usual: float, shown: str | None
 ) -> None:
     note = describe_stretch(seconds, usual)

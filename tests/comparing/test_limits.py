@@ -71,7 +71,7 @@ def test_every_percentile_that_is_reported_can_have_a_budget() -> None:
     assert {figure.percent for figure in FIGURES.values()} >= set(PERCENTS)
 
 
-def test_what_is_counted_has_the_name_of_the_count() -> None:
+def test_counted_figures_have_the_names_of_the_counts() -> None:
     counts = [
         figure.metric
         for figure in FIGURES.values()
@@ -102,7 +102,7 @@ _HUGE_TEXT = pytest.param("9" * 400, id="huge text")
         pytest.param("9" * 400 + "G", id="huge count"),
     ],
 )  # fmt: skip
-def test_a_budget_that_is_no_positive_number_is_refused(word: str, value: object) -> None:
+def test_a_budget_that_is_not_a_positive_number_is_refused(word: str, value: object) -> None:
     assert _refusal_of_budgets({word: value}).startswith(f"here: {word} takes a positive number")
 
 
@@ -162,7 +162,7 @@ def test_a_tolerance_is_a_share_of_each_percentile(
 
 
 @pytest.mark.parametrize("value", ["p50=0.02,macs=1 %", {"p50": 0.02, "macs": 0.01}])
-def test_a_count_has_a_tolerance_only_where_it_is_named(value: object) -> None:
+def test_a_count_has_a_tolerance_only_if_it_is_named(value: object) -> None:
     found = read_tolerances(value, "here")
     assert dict(found.shares) == {50.0: 0.02, 95.0: 0.1}
     assert (found.of_count("macs"), found.of_count("params")) == (0.01, 0.0)
@@ -181,7 +181,7 @@ def test_a_count_has_a_tolerance_only_where_it_is_named(value: object) -> None:
         (0.05, Phase.STEP, {50: 0.05, 95: 0.1}),
     ],
 )
-def test_the_median_of_a_phase_has_its_own_tolerance_where_it_is_named(
+def test_the_median_of_a_phase_has_its_own_tolerance_if_it_is_named(
     value: object, phase: Phase | None, shares: dict[float, float]
 ) -> None:
     tolerances = read_tolerances(value, "here").of_phase(phase)
@@ -223,12 +223,12 @@ def test_a_percentile_that_is_not_judged_is_allowed_what_the_median_is() -> None
         -0.03, math.nan, math.inf, _HUGE, _HUGE_TEXT,
     ],
 )  # fmt: skip
-def test_what_is_no_share_is_refused(value: object) -> None:
+def test_a_value_that_is_not_a_share_is_refused(value: object) -> None:
     assert _refusal_of_tolerances(value).startswith("here takes a share such as 0.03, which is 3 %")
 
 
 @pytest.mark.parametrize("value", [3, 3.0, "3"])
-def test_three_is_not_taken_for_three_percent_nor_for_three_hundred(value: object) -> None:
+def test_a_tolerance_of_3_is_refused_as_ambiguous(value: object) -> None:
     assert _refusal_of_tolerances(value) == snapshot(
         "here takes a share such as 0.03, which is 3 %; 3 would be 300 %. "
         'If that is meant, write "300 %".'
@@ -270,9 +270,7 @@ def test_the_tolerance_of_the_median_may_have_its_name(value: str) -> None:
         ("p5=0.1", "here: 'p5' is not a figure with a tolerance."),
     ],
 )
-def test_where_the_median_alone_is_judged_no_other_figure_is_named(
-    value: str, message: str
-) -> None:
+def test_no_other_figure_is_named_if_the_median_alone_is_judged(value: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_median_tolerance(value, "here")
     assert caught.value.message.startswith(message)
@@ -302,11 +300,11 @@ def test_the_dot_of_a_percentile_in_toml_is_explained() -> None:
 
 
 @pytest.mark.parametrize("word", ["p99", "load", "memory", "outputs", "ttft"])
-def test_where_nothing_runs_a_figure_of_a_run_has_no_tolerance(word: str) -> None:
+def test_without_a_run_its_figures_have_no_tolerance(word: str) -> None:
     with pytest.raises(UsageError, match=f"a tolerance of {word} needs a run of the models"):
         check_static(read_tolerances({"macs": 0.01, word: 0.1}, "here"))
 
 
-def test_where_nothing_runs_counts_and_sizes_have_tolerances() -> None:
+def test_without_a_run_counts_and_sizes_have_tolerances() -> None:
     check_static(read_tolerances({"p50": 0.02, "macs": 0.01, "size": 0.1}, "here"))
     check_static(Tolerances())

@@ -76,7 +76,7 @@ def test_without_time_few_processes_run_and_it_stays_open() -> None:
     assert (found.verdict, pairs) == (Verdict.INCONCLUSIVE, 2)
 
 
-def test_what_varies_as_much_as_is_allowed_stays_open_after_a_few_processes() -> None:
+def test_memory_that_varies_by_the_tolerance_stays_open_after_a_few_processes() -> None:
     def varying(number: int) -> float:
         return (360 + 100 * (number % 2)) * MIB
 
@@ -144,7 +144,7 @@ def test_the_footprint_of_a_model_holds_its_weights_and_not_the_interpreter(
     assert footprint(beside) - sizes["small"] > 24 * MIB
 
 
-def test_what_stayed_open_is_one_line_for_each_allowance() -> None:
+def test_open_figures_share_one_line_for_each_tolerance() -> None:
     found = [
         Metric(name, 10.0, 12.0, verdict, allowed=allowed, awaited=False)
         for name, verdict, allowed in (

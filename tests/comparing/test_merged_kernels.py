@@ -50,7 +50,7 @@ def test_kernels_of_the_same_layers_are_one() -> None:
     assert [kernel.inputs for kernel in merged] == [(), (0,), (1, 0)]
 
 
-def test_what_was_put_in_between_is_new_and_the_line_that_it_parts_is_of_before() -> None:
+def test_an_inserted_kernel_is_new_and_the_edge_that_it_replaces_is_of_before() -> None:
     before = (_kernel(0), _kernel(1, 0))
     after = (_kernel(0), _kernel(7, 0), _kernel(1, 1))
     merged = merge_kernels(before, after, [*_same(0, 1), LayerChange(None, _row(7))], NO_PLANS)
@@ -59,7 +59,7 @@ def test_what_was_put_in_between_is_new_and_the_line_that_it_parts_is_of_before(
     assert (merged[2].only_before, merged[2].only_after) == ((0,), (1,))
 
 
-def test_what_is_gone_comes_last_and_keeps_its_lines() -> None:
+def test_a_removed_kernel_comes_last_and_keeps_its_edges() -> None:
     before = (_kernel(0), _kernel(7, 0), _kernel(1, 1))
     after = (_kernel(0), _kernel(1, 0))
     merged = merge_kernels(before, after, [*_same(0, 1), LayerChange(_row(7), None)], NO_PLANS)

@@ -47,7 +47,7 @@ def test_equal_outputs_do_not_differ() -> None:
     assert change.difference is None
 
 
-def test_the_largest_difference_is_told_absolutely_and_relatively() -> None:
+def test_the_largest_difference_is_given_absolutely_and_relatively() -> None:
     (change,) = compare_outputs({"y": sent([100, 1, 0])}, {"y": sent([102, 0.5, 0])})
     assert change.max_absolute == 2.0
     assert change.max_relative == 0.5
@@ -64,13 +64,13 @@ def test_whole_numbers_do_not_wrap_around() -> None:
     assert change.max_absolute == 255.0
 
 
-def test_whole_numbers_that_no_float_tells_apart_differ() -> None:
+def test_integers_that_are_equal_as_floats_differ() -> None:
     before, after = (sent([2**53, number], np.int64) for number in (2**53, 2**53 + 1))
     (change,) = compare_outputs({"y": before}, {"y": after})
     assert change.max_absolute == 1.0
 
 
-def test_the_same_infinity_is_no_difference_and_another_one_is_told() -> None:
+def test_the_same_infinity_is_equal_and_another_one_is_reported() -> None:
     before = sent([np.inf, np.nan, 1])
     (same,) = compare_outputs({"y": before}, {"y": before})
     assert same.max_absolute == 0.0
@@ -86,7 +86,9 @@ def test_the_same_infinity_is_no_difference_and_another_one_is_told() -> None:
         (("<f4", (9,), None), sent([1] * 9), "not compared: no numbers, or more than 64.00 MiB"),
     ],
 )
-def test_what_cannot_be_compared_is_said(before: Sent, after: Sent, said: str) -> None:
+def test_outputs_that_cannot_be_compared_have_a_reason(
+    before: Sent, after: Sent, said: str
+) -> None:
     (change,) = compare_outputs({"y": before}, {"y": after})
     assert (change.difference, change.max_absolute) == (said, None)
 
@@ -106,14 +108,14 @@ def held_against_sketch(before: Sent, after: Sent | None) -> OutputChange:
         (sent([0, 1]), sent([np.inf, 1])),
     ],
 )
-def test_what_differs_from_a_sketch_in_more_than_values_has_no_figure(
+def test_outputs_that_differ_from_a_sketch_in_more_than_values_have_no_figure(
     before: Sent, after: Sent | None
 ) -> None:
     change = held_against_sketch(before, after)
     assert (change.is_other, change.max_absolute) == (True, None)
 
 
-def test_a_value_that_is_a_number_now_and_was_none_is_told_as_such() -> None:
+def test_a_value_that_became_a_number_is_reported() -> None:
     change = held_against_sketch(sent([np.nan, 1]), sent([0, 1]))
     assert (change.difference, change.share) == ("other counts of NaN and infinity", None)
     assert judge_outputs([change], 0.01).verdict is Verdict.REGRESSED
@@ -124,7 +126,7 @@ def test_an_output_too_large_to_be_read_is_not_held_against_a_sketch() -> None:
     assert judge_outputs([change], 0.01).verdict is Verdict.INCONCLUSIVE
 
 
-def test_an_output_of_one_side_only_is_said() -> None:
+def test_an_output_of_one_side_only_is_reported() -> None:
     gone, kept, added = compare_outputs(
         {"old": sent([1]), "y": sent([1])}, {"y": sent([1]), "new": sent([1])}
     )
@@ -138,7 +140,7 @@ def test_outputs_that_were_all_renamed_are_compared_by_place() -> None:
     assert (change.name, change.max_absolute) == ("a / b", 2.0)
 
 
-def test_nothing_at_all_has_no_direction() -> None:
+def test_an_output_of_zeros_has_no_direction() -> None:
     (change,) = compare_outputs({"y": sent([0, 0])}, {"y": sent([0, 0])})
     assert change.cosine is None
 
@@ -171,12 +173,12 @@ def test_outputs_that_were_not_compared_leave_it_open_and_lost_ones_do_not() -> 
     assert judge_outputs(lost, 0.01).verdict is Verdict.REGRESSED
 
 
-def test_the_difference_of_outputs_is_said_as_a_share() -> None:
+def test_the_difference_of_outputs_is_shown_as_a_share() -> None:
     found = judge_outputs(compare_outputs({"y": sent([8.0])}, {"y": sent([10.0])}), 0.01)
     assert describe_metric(found, None) == "outputs differ by 25 %, allowed +1 %"
 
 
-def test_a_difference_that_is_no_share_is_said_without_one() -> None:
+def test_a_difference_without_a_relative_size_is_described_without_one() -> None:
     same, zero = {"y": sent([1.0])}, {"y": sent([0.0])}
     for found in (compare_outputs(same, {}), compare_outputs(zero, same)):
         assert describe_metric(judge_outputs(found, 0.01), None) == "outputs differ, allowed +1 %"
@@ -259,9 +261,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @given(graphs(), st.data())
-def test_the_node_that_differs_is_found_whatever_the_graph_is(
-    graph: Graph, data: st.DataObject
-) -> None:
+def test_the_node_that_differs_is_found_in_any_graph(graph: Graph, data: st.DataObject) -> None:
     culprit = data.draw(st.integers(0, len(graph.nodes) - 1))
     runs = Runs(graph, culprit)
     found = found_by(runs)
@@ -295,7 +295,7 @@ def test_a_difference_that_ends_where_a_tensor_is_watched_comes_from_a_fusion(pl
     assert found.readers == (f"n{place} (Op)",)
 
 
-def test_of_several_watched_tensors_the_one_that_breaks_the_fusion_is_named() -> None:
+def test_the_watched_tensor_that_breaks_the_fusion_is_named() -> None:
     # Four branches, which a cut crosses together, and a node that joins them.
     graph = make_graph([[], [0], [0], [0], [0], [1, 2, 3, 4], [5]])
     found = found_by(Runs(graph, 5, frozenset({"t3"})))
@@ -303,7 +303,7 @@ def test_of_several_watched_tensors_the_one_that_breaks_the_fusion_is_named() ->
     assert found.tensor.name == "t3"
 
 
-def test_layers_that_cannot_be_watched_are_named_beside_the_first_that_differs() -> None:
+def test_layers_that_cannot_be_watched_are_named_with_the_first_that_differs() -> None:
     graph = make_graph([[n - 1] if n else [] for n in range(6)])
     found = search(Runs(graph, 2), blind=frozenset({"t2", "t3"}))
     assert isinstance(found, FirstDifference)
@@ -329,7 +329,7 @@ def test_an_output_that_is_an_input_has_no_first_difference() -> None:
     assert find_first_difference(graph, "x", ALLOWED, Sight(lambda _: {}, (), 10)) is None
 
 
-def test_a_difference_that_is_not_seen_again_is_no_finding() -> None:
+def test_a_difference_that_is_not_seen_again_is_not_reported() -> None:
     runs = Runs(make_graph([[], [0], [1]]), culprit=99)
     assert search(runs) is None
     assert runs.asked == [("t2",)]
@@ -345,7 +345,7 @@ def test_graphs_of_the_same_operators_are_paired_by_place_and_others_by_name() -
     assert pair_tensors(old, graph_of(("1", "Conv"), ("3", "Mul"), ("2", "Add"))) == {"1": "1"}
 
 
-def test_the_first_difference_is_told_with_what_is_before_it() -> None:
+def test_the_first_difference_is_described_with_the_layer_before_it() -> None:
     found = found_by(Runs(make_graph([[], [0], [1], [2]]), 2))
     assert describe_first_difference(found) == (
         "t3 differs first at n2 (Op): its 't2' differs by 50 %, and 't1' before it by 0.01 %"
@@ -356,7 +356,7 @@ def test_the_first_difference_is_told_with_what_is_before_it() -> None:
     ("count", "told"),
     [(1, "'t1' before it is equal"), (2, "'t1' and 1 other input before it are equal")],
 )
-def test_what_does_not_differ_at_all_is_said_to_be_equal(count: int, told: str) -> None:
+def test_equal_outputs_are_described_as_equal(count: int, told: str) -> None:
     found = found_by(Runs(make_graph([[], [0], [1], [2]]), 2))
     (before,) = found.inputs
     equal = replace(before, values=replace(before.values, max_absolute=0.0))
@@ -378,7 +378,7 @@ def test_a_difference_of_the_first_layer_has_nothing_before_it() -> None:
     )
 
 
-def test_a_fusion_is_told_by_the_tensor_that_ends_it() -> None:
+def test_a_fusion_is_named_by_the_tensor_that_ends_it() -> None:
     found = found_by(Runs(make_graph([[], [0], [1], [2]]), 2, frozenset({"t1"})))
     assert describe_first_difference(found) == (
         "t3 no longer differs if 't1' of n1 (Op) is an output, too: the difference comes from "

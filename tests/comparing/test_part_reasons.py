@@ -62,7 +62,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> CaseComparison:
     return found
 
 
-def test_a_part_of_a_model_whose_shapes_a_run_told_is_the_reason(case: CaseComparison) -> None:
+def test_a_part_whose_shapes_came_from_a_run_is_the_reason(case: CaseComparison) -> None:
     assert case.failure is None
     (part,) = case.parts
     assert part.reasons == ("1 Relu became 1 Abs",)

@@ -81,7 +81,7 @@ def p50(case: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_plans_are_compared_where_no_part_of_one_runs_by_itself() -> None:
+def test_plans_are_compared_if_no_part_of_one_runs_by_itself() -> None:
     other = compared(stack(DECOMPOSED), "--engine-option", "whole=yes")
     same = compared(retrained(), "--engine-option", "whole=yes")
     assert (other["how"], same["how"]) == ("duet", "duet")
@@ -90,7 +90,7 @@ def test_plans_are_compared_where_no_part_of_one_runs_by_itself() -> None:
     assert any(note.startswith("same plan: ") for note in same["notes"])
 
 
-def test_a_small_change_is_told_with_a_small_interval() -> None:
+def test_a_small_change_has_a_small_interval() -> None:
     case = compared(stack(DECOMPOSED))
     added = 20 / WHOLE_US
     assert (case["how"], case["verdict"]) == ("parts", "passed")
@@ -171,7 +171,7 @@ def test_small_kernels_that_changed_everywhere_are_parts() -> None:
     assert texts.count("1 Relu became 2 Neg") == 1
 
 
-def test_the_same_plan_is_said_and_the_duet_runs_all_the_same() -> None:
+def test_the_same_plan_is_noted_and_the_duet_still_runs() -> None:
     case = compared(retrained())
     assert (case["how"], case["verdict"]) == ("duet", "passed")
     assert case["rounds"] >= 4
@@ -258,7 +258,7 @@ def test_a_change_that_was_undone_explains_the_improvement() -> None:
     assert change_of(case, "Add")["change_ms"] < 0
 
 
-def test_what_the_whole_shows_beyond_its_parts_is_elsewhere() -> None:
+def test_a_change_of_the_whole_beyond_its_parts_is_elsewhere() -> None:
     other = stack("a = Sigmoid (m)")
     other.doc_string = "hides 300 us"
     case = compared(other)

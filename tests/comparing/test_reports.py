@@ -172,7 +172,7 @@ def one_type(op: str, before: float, after: float, share: float | None) -> Layer
     return LayerTypeChange(op, kind(op, 37, before), kind(op, 37, after), time)
 
 
-def test_what_takes_long_has_a_row_and_a_small_part_of_a_small_difference_has_none() -> None:
+def test_slow_types_have_a_row_and_a_small_part_of_a_small_difference_has_none() -> None:
     types = (
         one_type("Gemm", 2.0, 2.2, 0.9),
         one_type("Slice", 0.010, 0.013, 0.012),
@@ -184,7 +184,7 @@ def test_what_takes_long_has_a_row_and_a_small_part_of_a_small_difference_has_no
     assert list(rows_of(case)) == ["Gemm", "MatMul", "Erf", "2 other types"]
 
 
-def test_of_many_types_the_heaviest_have_a_row_wherever_they_stand() -> None:
+def test_the_heaviest_of_many_types_have_a_row_at_any_position() -> None:
     some = [one_type(f"Op{n}", 0.2, 0.2, 0.0) for n in range(14)]
     last = one_type("Conv", 9.0, 5.0, -0.9)
     rows = list(rows_of(replace(SLOWER, layer_types=(*some, last))))
@@ -192,7 +192,7 @@ def test_of_many_types_the_heaviest_have_a_row_wherever_they_stand() -> None:
     assert len(rows) == 13
 
 
-def test_a_row_whose_interval_holds_nothing_is_no_cause() -> None:
+def test_a_row_whose_interval_contains_zero_is_not_a_cause() -> None:
     """Neither among the types nor among the layers, however large it is."""
     unsure, sure = change(0.8, 0.5, width=0.81), change(0.8, 0.5, width=0.79)
     layer = SLOWER.layers[0]
@@ -257,7 +257,7 @@ logits                                3.1e-05   0.00042  1.000000
 """)
 
 
-def test_of_several_cases_a_table_comes_first_and_then_those_that_matter() -> None:
+def test_several_cases_begin_with_a_table_and_go_on_with_those_that_matter() -> None:
     lines = text(FASTER, SAME, BROKEN, BUDGET).splitlines()
     assert "\n".join(lines[:8]) == snapshot("""\
 encoder.onnx → encoder2.onnx: over budget, 1 of 4 cases failed
@@ -431,7 +431,7 @@ def test_a_change_too_small_for_percent_is_a_number() -> None:
     assert "params: only tensors of a single value differ" in shown
 
 
-def test_a_ratio_is_told_where_the_samples_are_too_few_for_the_times() -> None:
+def test_a_ratio_is_shown_if_the_samples_are_too_few_for_the_times() -> None:
     """A few rounds of a slow model have a ratio each, and fewer inferences than p50 takes."""
     known = latency("p50", 26.1, 26.1, PASSED, (0.946, 0.997))
     median = replace(known, before=None, after=None, measured_ratio=0.971)
@@ -439,7 +439,7 @@ def test_a_ratio_is_told_where_the_samples_are_too_few_for_the_times() -> None:
     assert "b8-c2 passed: p50 latency −2.9 % (99 % interval −5.4 … −0.3 %), allowed +3 %" in shown
 
 
-def test_what_is_held_against_stored_times_is_not_called_a_duet() -> None:
+def test_a_comparison_with_stored_times_is_not_called_a_duet() -> None:
     assert "how: 35 rounds against stored times" in text(replace(OPEN, how=How.STORED))
 
 
@@ -515,7 +515,7 @@ def test_a_line_of_its_own_stays_one_line_of_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["@someone", "x#12", "GH-7", "who@evil.test", "mailto:a@b.test"])
-def test_what_a_site_would_link_is_broken_by_a_space_of_no_width(name: str) -> None:
+def test_text_that_a_site_would_link_is_broken_by_a_zero_width_space(name: str) -> None:
     assert name not in shown_in_markdown(name)
     assert shown_in_markdown(name).replace("\u200b", "") == name
 
@@ -624,7 +624,7 @@ def test_a_model_that_ran_alone_by_its_plan_has_no_time_before() -> None:
     assert "3.100 ms" in shown
 
 
-def test_the_parts_that_changed_are_told_with_their_figures() -> None:
+def test_the_parts_that_changed_are_shown_with_their_figures() -> None:
     part = PartChange(
         kernels=KernelCounts(before=1, after=9),
         before_ns=100_000.0,
@@ -694,7 +694,7 @@ def test_the_json_of_a_comparison_is_read_back_by_its_type() -> None:
     assert_read_back(COMPARISON.dump(comparison), COMPARISON)
 
 
-def test_a_tail_that_lacks_samples_has_a_row_only_where_it_was_asked_for() -> None:
+def test_a_tail_that_lacks_samples_has_a_row_only_if_it_was_asked_for() -> None:
     unknown = Metric(
         "latency_p95", None, None, Verdict.INCONCLUSIVE, allowed=0.1, awaited=False,
         samples_needed=130, rounds_needed=15,
@@ -820,7 +820,7 @@ def test_a_figure_with_a_limit_has_no_side_before_and_ends_at_its_limit() -> Non
 
 
 @pytest.mark.parametrize("after", [None, float("inf"), -1.0])
-def test_what_has_no_length_has_no_bars(after: float | None) -> None:
+def test_figures_without_a_length_have_no_bars(after: float | None) -> None:
     metric = replace(SLOWER.metrics[0], after=after)
     assert figure_bars(replace(SLOWER, metrics=(metric,))).is_empty
 

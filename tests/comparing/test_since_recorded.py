@@ -60,7 +60,7 @@ def test_packages_name_an_engine_that_another_build_brings(install: Install) -> 
     assert with_builds({}) == {}
 
 
-def test_no_change_is_told_while_one_of_several_builds_has_the_recorded_version(
+def test_no_change_is_reported_while_one_of_several_builds_has_the_recorded_version(
     install: Install,
 ) -> None:
     install(("onnxruntime", "1.30.0"), ("onnxruntime-gpu", "1.31.1"))
@@ -116,12 +116,12 @@ def test_a_run_is_held_against_the_slowest_recorded_process_and_its_fastest_roun
     assert known(look_at(usual, short_run([300, 300]))).slowdown == pytest.approx(2.0)
 
 
-def test_waiting_for_a_processor_is_no_slowdown() -> None:
+def test_waiting_for_a_processor_does_not_count_as_a_slowdown() -> None:
     look = known(look_at(stored([[100]]), short_run([250, 250], [100, 100], 200, 100)))
     assert (look.slowdown, look.taken) == pytest.approx((1.0, 0.6))
 
 
-def test_from_times_of_another_engine_nothing_is_concluded() -> None:
+def test_times_of_another_engine_decide_nothing() -> None:
     assert look_at(replace(stored([[1]]), engine=make_engine("other")), short_run([100])) is None
 
 

@@ -47,7 +47,7 @@ def test_a_run_needs_what_the_wheel_needs(recipe: Loaded, project: Loaded) -> No
     assert f">={recipe['context']['python_min']}" == project["requires-python"]
 
 
-def test_it_has_the_names_of_the_wheel(recipe: Loaded, project: Loaded) -> None:
+def test_the_recipe_has_the_names_of_the_wheel(recipe: Loaded, project: Loaded) -> None:
     assert recipe["context"]["name"] == project["name"]
     assert recipe["context"]["version"] == __version__
     assert recipe["about"]["summary"] == project["description"]

@@ -360,14 +360,14 @@ def _refuses(text: str) -> bool:
 
 
 @pytest.mark.parametrize(("page", "sentence", "is_so"), MISSING)
-def test_what_a_page_says_is_missing_is_missing(
+def test_features_that_a_page_calls_missing_are_missing(
     page: str, sentence: str, is_so: Callable[[], bool]
 ) -> None:
     assert sentence in " ".join((DOCS / page).read_text(encoding="utf-8").split())
     assert is_so()
 
 
-def test_no_page_speaks_of_what_is_to_come() -> None:
+def test_no_page_mentions_future_features() -> None:
     """A sentence that something is missing yet outlives what it says: `MISSING` has such."""
     known = ("nothing is written yet", "cannot be measured yet")
     for page in PAGES:

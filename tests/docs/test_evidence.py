@@ -83,14 +83,14 @@ def test_every_benchmark_has_a_document_as_it_was_written(benchmark: Benchmark) 
     assert benchmark.module.expectations(result)
 
 
-def test_nothing_else_is_stored() -> None:
+def test_every_stored_document_belongs_to_a_benchmark() -> None:
     """A document without a benchmark would be shown by no page and made again by no command."""
     stored = {path.stem for path in results.FOLDER.glob("*.json")}
     assert stored == {benchmark.name for benchmark in BENCHMARKS}
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.name)
-def test_every_table_of_a_benchmark_can_be_shown_with_what_it_was_measured_on(
+def test_every_table_of_a_benchmark_can_be_shown_with_its_machine(
     benchmark: Benchmark,
 ) -> None:
     result = results.load(benchmark.stored)
@@ -101,7 +101,7 @@ def test_every_table_of_a_benchmark_can_be_shown_with_what_it_was_measured_on(
     assert text.endswith(results.conditions(result))
 
 
-def test_what_is_not_stored_cannot_be_shown() -> None:
+def test_results_that_are_not_stored_cannot_be_shown() -> None:
     with pytest.raises(
         ResultError, match=r"no result of unknown is stored\. Type: .*--only unknown"
     ):
@@ -117,7 +117,7 @@ def test_the_page_of_the_benchmarks_describes_each_and_says_when_and_on_what_it_
         assert row.endswith(f"| {results.short_conditions(results.load(benchmark.stored))} |")
 
 
-def test_what_the_pages_say_beside_their_blocks_holds_no_figures() -> None:
+def test_the_text_of_a_page_outside_its_blocks_has_no_figures() -> None:
     """Whatever was measured stands in a block; what was asked for may stand in the prose."""
     _, _, believe = README.partition("## Why trust it\n")
     believe, _, _ = believe.partition("\n## ")
@@ -164,14 +164,14 @@ def test_a_document_of_another_form_is_refused(
     assert f"python benchmarks/verdicts.py --json {path}" in str(refused.value)
 
 
-def test_where_something_was_put_is_no_part_of_what_was_measured() -> None:
+def test_the_path_of_a_result_does_not_belong_to_what_was_measured() -> None:
     given = ["--aa", "3", "--json", "f", "--folder=g", "--quiet", "--json=f"]
     assert results.without_paths(given) == ("--aa", "3", "--quiet")
     started = results.Start.now("verdicts", ("--cores", "1,2", "--json", "/somewhere/f.json"))
     assert started.command == "python benchmarks/verdicts.py --cores 1,2"
 
 
-def test_what_was_measured_where_says_machine_load_and_versions() -> None:
+def test_a_result_names_its_machine_load_and_versions() -> None:
     assert results.conditions(result_of({}, machine={"cpu": "A processor", "usable_cores": 1})) == (
         "2026-11-22, `python benchmarks/verdicts.py`, 90 s: A processor, 1 core, load 0.1 before "
         "and 1.2 after, a fixed loop 2.0 and 2.5 ms; python 3.11.7, onnx 1.23.2."
@@ -179,14 +179,14 @@ def test_what_was_measured_where_says_machine_load_and_versions() -> None:
     assert results.short_conditions(result_of({})) == "2026-11-22, A processor, 2 cores"
 
 
-def test_a_time_is_told_in_the_unit_that_suits_it() -> None:
+def test_a_time_is_shown_in_a_suitable_unit() -> None:
     found = [results.format_ns(ns) for ns in (88.4, 9_999, 10_000, 940_000, 1_764_938)]
     assert found == ["88 ns", "9,999 ns", "10.0 µs", "940.0 µs", "1.76 ms"]
     assert results.format_ns(-20_000, "+") == "-20.0 µs"
     assert results.format_ns(300, "+") == "+300 ns"
 
 
-def test_a_run_keeps_what_the_machine_says_and_not_who_built_it() -> None:
+def test_a_run_keeps_the_facts_of_the_machine_and_not_its_builder() -> None:
     found = results.Start.now("overhead", ()).finish({"models": []}, peers=("pytest",))
     assert found.versions["pytest"] == pytest.__version__
     assert found.versions["python"]
@@ -280,7 +280,7 @@ def test_one_that_cannot_run_stops_no_other_and_keeps_what_is_stored(
     assert results.load(programs / "results" / "second.json") == result_of({})
 
 
-def test_what_is_no_document_is_not_stored(
+def test_a_file_that_is_not_a_document_is_not_stored(
     programs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert evidence.store([program(programs, "first", "--broken")]) == 1
@@ -288,7 +288,7 @@ def test_what_is_no_document_is_not_stored(
     assert not (programs / "results" / "first.json").exists()
 
 
-def test_what_was_interrupted_is_kept_until_it_has_ended(programs: Path) -> None:
+def test_an_interrupted_result_is_kept_until_it_has_ended(programs: Path) -> None:
     """And outside of the checkout, where pytest would find our own settings."""
     _, form = program(programs, "first", "--fails")
     benchmark = Benchmark("first", "?", quick=form, usual=form, full=form)
@@ -300,7 +300,7 @@ def test_what_was_interrupted_is_kept_until_it_has_ended(programs: Path) -> None
     assert not benchmark.unfinished.exists()
 
 
-def test_who_interrupts_it_is_told_how_to_go_on(
+def test_after_an_interrupt_the_command_to_go_on_is_shown(
     programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = [program(programs, name, "") for name in ("first", "second", "third")]
@@ -388,7 +388,7 @@ def test_the_short_table_of_verdicts_has_a_line_for_each_setting() -> None:
     )
 
 
-def test_of_verdicts_it_is_the_duet_that_is_held_to_something() -> None:
+def test_among_verdicts_only_those_of_the_duet_have_expectations() -> None:
     expected = verdicts.expectations(COMPARED)
     assert [(each.what, each.found, each.outcome) for each in expected] == [
         ("no change, called slower or faster", "0 of 4", "met"),
@@ -417,7 +417,7 @@ def test_the_rate_that_no_alarm_shows_is_that_of_the_rule_of_three() -> None:
     ("low", "high", "outcome"),
     [(0.99, 1.005, "met"), (0.99, 1.02, "not shown"), (1.02, 1.03, "missed")],
 )
-def test_what_an_interval_does_not_show_is_neither_met_nor_missed(
+def test_an_expectation_that_an_interval_leaves_open_is_neither_met_nor_missed(
     low: float, high: float, outcome: str
 ) -> None:
     """Of an inference of 1 ms, so that 1 % is more than 300 ns."""
@@ -430,7 +430,7 @@ def test_a_short_inference_may_take_some_nanoseconds_more() -> None:
     assert outcomes(overhead.expectations(result_of({"models": [row]}))) == ["met"]
 
 
-def test_a_plugin_that_loads_something_heavy_is_told() -> None:
+def test_a_plugin_that_loads_something_heavy_is_reported() -> None:
     rows: results.Rows = {
         "pairs": [{"loaded_ms": 101.0, "blocked_ms": 100.0}] * 8,
         "imports": [
@@ -446,7 +446,7 @@ def test_a_plugin_that_loads_something_heavy_is_told() -> None:
     assert (asked.found, asked.outcome) == ("80 ms (80 to 80)", "met")
 
 
-def test_of_large_graphs_all_that_is_missed_is_told_and_the_worst_that_is_met() -> None:
+def test_all_misses_and_the_worst_hit_of_large_graphs_are_shown() -> None:
     took = {"slow": (10, 40), "heavy": (20, 41), "light": (5, 6), "lighter": (3, 3)}
     rows = [
         {"graph": "chain", "nodes": nodes, "command": command, "own_seconds": seconds,
@@ -502,7 +502,7 @@ def test_a_bisect_of_twelve_releases_is_held_to_three_minutes() -> None:
         (None, ["not shown", "not shown"]),
     ],
 )
-def test_what_an_upgrade_made_slower_is_reduced_to_three_kernels(
+def test_a_slowdown_by_an_upgrade_is_reduced_to_three_kernels(
     reduced: dict[str, object] | None, expected: list[str]
 ) -> None:
     assert upgraded(reduced=reduced)[2:] == expected
@@ -558,7 +558,7 @@ def test_a_moment_is_what_the_machine_says_of_itself() -> None:
     assert now.loop_ms > 0
 
 
-def test_what_is_stored_of_verdicts_has_the_peer() -> None:
+def test_the_stored_verdicts_include_the_peer() -> None:
     """It also runs without the peer, which would leave the pages without its rows."""
     stored = json.loads((results.FOLDER / "verdicts.json").read_text("utf-8"))
     assert "pytest-benchmark" in json.dumps(stored["rows"])

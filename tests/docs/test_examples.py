@@ -83,7 +83,7 @@ def summary_names(output: str) -> list[str]:
 
 
 @pytest.mark.parametrize("example", HEADERS)
-def test_what_the_header_says_to_type_checks_each_case(
+def test_the_command_of_the_header_checks_each_case(
     example: str, examples: Path, type_in: Type
 ) -> None:
     make, check = commands(example)

@@ -154,7 +154,7 @@ def add_models(project: pytest.Pytester) -> None:
     ("name", "cases", "skipped"),
     [("writing-tests", 11, 2), ("budgets", 4, 0), ("extending", 1, 0)],
 )
-def test_the_examples_of_a_page_pass_where_nothing_runs(
+def test_the_examples_of_a_page_pass_if_nothing_runs(
     name: str, cases: int, skipped: int, project: pytest.Pytester
 ) -> None:
     """Those that ask for a latency are skipped then; those that are about nothing else left out."""
@@ -321,7 +321,7 @@ def test_every_option_that_is_typed_is_there(name: str) -> None:
     assert modes <= {"all", "new", "improved"}
 
 
-def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
+def test_typed_options_come_before_a_table_and_a_table_before_the_rest() -> None:
     """As the page lists it, for each setting that it names."""
     typed: dict[str, object] = {
         "tolerance": "0.1",

@@ -115,7 +115,7 @@ def test_the_failure_that_readme_shows_is_laid_out_as_today(
 
 
 @pytest.mark.slow
-def test_the_command_that_readme_shows_to_accept_is_the_one_that_is_told(
+def test_the_command_that_readme_shows_to_accept_is_the_printed_one(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a change that needs no run to be seen: all of the model twice."""
@@ -153,7 +153,7 @@ def test_the_picture_has_each_line_as_text_that_can_be_selected() -> None:
     assert re.findall(r"https?://|url\(|@import", draw(STORED)) == ["http://"]
 
 
-def test_what_is_left_out_of_the_picture_leaves_a_mark() -> None:
+def test_layers_left_out_of_the_picture_leave_a_mark() -> None:
     stored = (
         "rootdir: a\n\n\x1b[31mmetric\x1b[0m  <x>\n───\nplatform 1\n  more\n\nplugins: b\n\n"
         "total 2\n"
@@ -227,7 +227,7 @@ def test_the_groups_of_readme_are_those_of_the_site() -> None:
         assert set(linked) <= set(section.pages), title
 
 
-def test_what_is_typed_in_readme_is_known_to_pytest(project: pytest.Pytester) -> None:
+def test_options_in_readme_are_known_to_pytest(project: pytest.Pytester) -> None:
     typed = set(re.findall(r"--modelperf[\w-]*", README))
     assert "--modelperf-strict" in typed
     told = project.runpytest_subprocess("--help").stdout.str()

@@ -111,7 +111,7 @@ def test_every_published_schema_has_a_type() -> None:
     assert {path.stem for path in HERE.glob("*.json")} == {*DOCUMENTS, TABLE_SCHEMA.stem}
 
 
-def test_what_is_made_of_the_definitions_of_settings_is_up_to_date() -> None:
+def test_files_made_from_the_definitions_of_settings_are_up_to_date() -> None:
     assert TABLE_SCHEMA.read_text("utf-8") == table_schema_text(), "run `make schemas`"
     assert typed_words.MODULE.read_text("utf-8") == typed_words.module_text(), "run `make schemas`"
     assert f"](schemas/{TABLE_SCHEMA.name})" in CONFIGURATION

@@ -196,7 +196,7 @@ def test_the_gallery_links_to_every_page_of_it() -> None:
     assert "regressed" in made["gallery/run.html"]
 
 
-def test_the_check_of_the_site_tells_a_list_that_became_a_paragraph() -> None:
+def test_the_check_of_the_site_reports_a_list_that_became_a_paragraph() -> None:
     markdown = "Text\n- one\n- two\n"
     assert compare(markdown, "<nav><li></nav><article><ul><li><li></ul></article>") == ""
     assert compare(markdown, "<article><p></article>") == (
@@ -204,7 +204,7 @@ def test_the_check_of_the_site_tells_a_list_that_became_a_paragraph() -> None:
     )
 
 
-def test_the_check_of_the_site_tells_a_page_that_is_listed_and_missing(tmp_path: Path) -> None:
+def test_the_check_of_the_site_reports_a_page_that_is_listed_and_missing(tmp_path: Path) -> None:
     (tmp_path / "ci.md").touch()
     (tmp_path / "llms.txt").write_text(f"- [a]({SITE}ci.md): b\n- [c]({SITE}d.md)\n")
     assert list(check_links(tmp_path)) == [

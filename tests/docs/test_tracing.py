@@ -122,20 +122,20 @@ def test_every_block_of_text_belongs_to_a_step(steps: list[Step]) -> None:
     assert len(steps) == PAGE.count("```python\n") + PAGE.count("```console\n")
 
 
-def test_what_a_step_prints_is_shown(steps: list[Step]) -> None:
+def test_the_page_shows_the_output_of_each_step(steps: list[Step]) -> None:
     for step in steps:
         if step.printed and "--json" not in step.code:
             assert step.shown, step.code
 
 
-def test_what_is_shown_is_what_is_printed_but_for_measured_figures(steps: list[Step]) -> None:
+def test_the_shown_output_is_the_printed_one_except_for_measured_figures(steps: list[Step]) -> None:
     for step in steps:
         if step.shown and step.is_exact:
             assert without_figures(step.shown) == without_figures(step.printed)
 
 
 @unless_1_23("tells nothing of memory in a profile")
-def test_what_is_measured_is_laid_out_as_shown(steps: list[Step]) -> None:
+def test_measured_output_has_the_layout_shown(steps: list[Step]) -> None:
     """Which rows there are may depend on the times, and so on the machine."""
     for step in steps:
         if step.shown and not step.is_exact:

@@ -55,6 +55,6 @@ def test_a_quoted_message_is_one_of_the_package(message: str) -> None:
     assert any(words.search(text) for text in texts_of_the_package())
 
 
-def test_a_docstring_is_no_message_and_a_value_in_a_text_is_any() -> None:
+def test_a_docstring_is_not_a_message_and_a_value_in_a_text_matches_anything() -> None:
     source = 'def f(n):\n    "A docstring of words."\n    raise E(f"no {n} " f"here")\n'
     assert list(texts_in(source)) == ["no … here"]

@@ -144,7 +144,7 @@ def test_the_reviewer_sees_what_was_accepted(walk: Walk) -> None:
         assert "changed models--squeezenet: new model" in text
 
 
-def test_what_is_pushed_is_what_github_checks(walk: Walk) -> None:
+def test_github_checks_the_pushed_commits(walk: Walk) -> None:
     pushed = git(walk.remote, "log", "--format=%s", "elus").splitlines()
     assert pushed == [
         "Accept the cost of Elu",

@@ -64,7 +64,7 @@ def test_several_requirements_are_exact_if_all_are() -> None:
     assert read_requirements(["engine==1", "numpy"]).versions is None
 
 
-def test_what_a_range_resolved_to_is_exact() -> None:
+def test_a_resolved_range_is_exact() -> None:
     exact = read_requirements(["engine[extra]>1", "numpy"]).exactly(
         {"engine": "2.0", "numpy": "2.1.0", "other": "3"}
     )
@@ -127,7 +127,7 @@ ERROR: No matching distribution found for engine==9
 """
 
 
-def test_the_errors_of_pip_are_told_and_nothing_else() -> None:
+def test_the_errors_of_pip_are_shown_and_nothing_else() -> None:
     assert failure_of(PIP.replace("none", "1.0, 2.0")) == (
         "  Could not find a version that satisfies the requirement engine==9 "
         "(from versions: 1.0, 2.0)\n"
@@ -135,20 +135,20 @@ def test_the_errors_of_pip_are_told_and_nothing_else() -> None:
     )
 
 
-def test_an_index_that_cannot_be_reached_is_told_too() -> None:
+def test_an_index_that_cannot_be_reached_is_reported_too() -> None:
     assert failure_of(PIP).splitlines()[0] == (
         "  Retrying (Retry(total=0)) after connection broken: /simple/engine/"
     )
 
 
-def test_output_without_an_error_is_told_by_its_end() -> None:
+def test_output_without_an_error_is_shown_by_its_end() -> None:
     assert failure_of("\n".join(f"line {n}" for n in range(30))).splitlines() == [
         f"  line {n}" for n in range(18, 30)
     ]
     assert failure_of("\n \n") == ""
 
 
-def test_nothing_of_an_index_steers_the_terminal() -> None:
+def test_no_text_of_an_index_steers_the_terminal() -> None:
     assert failure_of("ERROR: \x1b[2Jgone") == "  \\x1b[2Jgone"
 
 
@@ -190,14 +190,14 @@ def test_uv_gets_the_requirements_and_no_way_to_other_packages(
 
 
 @pytest.mark.parametrize("name", ["uv", "uv.exe"])
-def test_a_program_that_fails_is_told_by_its_output(tmp_path: Path, name: str) -> None:
+def test_a_program_that_fails_is_reported_with_its_output(tmp_path: Path, name: str) -> None:
     uv = write_uv(tmp_path, "#!/bin/sh\necho '  x No solution found'\nexit 1\n", name)
     with pytest.raises(EnvironmentMakingError) as raised:
         uv.create(tmp_path, lambda _: None)
     assert str(raised.value) == "uv failed:\n    x No solution found"
 
 
-def test_a_program_that_fails_in_silence_is_told_by_its_exit_code(tmp_path: Path) -> None:
+def test_a_program_that_fails_in_silence_is_reported_with_its_exit_code(tmp_path: Path) -> None:
     uv = write_uv(tmp_path, "#!/bin/sh\nexit 7\n")
     with pytest.raises(EnvironmentMakingError, match="uv failed without any output: exit code 7"):
         uv.create(tmp_path, lambda _: None)
@@ -209,7 +209,7 @@ def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path) -> None:
         uv.create(tmp_path, lambda _: None)
 
 
-def test_a_program_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
+def test_a_program_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
     """Also what it started: otherwise the last line would never come."""
     uv = write_uv(tmp_path, "#!/bin/sh\necho begun\nsleep 600 &\nwait\n")
 
@@ -220,7 +220,7 @@ def test_a_program_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
         uv.create(tmp_path, interrupt)
 
 
-def test_what_a_killed_installation_unpacked_goes_with_its_folder(tmp_path: Path) -> None:
+def test_files_of_a_killed_installation_go_with_its_folder(tmp_path: Path) -> None:
     """The next making of an environment removes all of that name."""
     folder = tmp_path / ".making-1"
     folder.mkdir()
@@ -238,7 +238,7 @@ def test_venv_makes_a_python_without_packages_of_this_one(tmp_path: Path) -> Non
     assert set(packages_in(tmp_path)) <= {"pip", "setuptools"}
 
 
-def test_the_errors_of_venv_are_told_too(tmp_path: Path) -> None:
+def test_the_errors_of_venv_are_shown_too(tmp_path: Path) -> None:
     (tmp_path / "bin").write_text("no folder")
     with pytest.raises(EnvironmentMakingError, match="venv failed"):
         Pip().create(tmp_path, lambda _: None)
@@ -271,7 +271,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_a_distribution_requires_belongs_to_it(site: Path) -> None:
+def test_requirements_of_a_distribution_belong_to_it(site: Path) -> None:
     install(site, "mp_app", 10, ["mp-lib>=1", "mp_extra; extra == 'all'", "mp_absent"])
     install(site, "mp_lib", 200, ["mp_base", "mp_other; sys_platform == 'nowhere'"])
     install(site, "mp_base", 3_000_000, ["mp_app"])

@@ -107,7 +107,7 @@ def test_a_range_that_resolves_to_an_old_runtime_gets_an_old_numpy(
     assert installer.installed[1] == ("onnxruntime==1.18.1", "numpy<2")
 
 
-def test_a_requirement_that_cannot_be_met_is_told_by_the_installer(
+def test_a_requirement_that_cannot_be_met_has_the_message_of_the_installer(
     folder: Path, installer: FakeInstaller
 ) -> None:
     with pytest.raises(EnvironmentMakingError) as raised:
@@ -156,7 +156,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(
     assert not list_environments(tmp_path / place).environments
 
 
-def test_a_folder_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_reported_as_such(tmp_path: Path) -> None:
     folder = tmp_path / "environments"
     folder.symlink_to(folder.name)
     with pytest.raises(
@@ -192,7 +192,7 @@ def test_two_that_want_the_same_environment_make_it_once(folder: Path) -> None:
     assert len(installer.installed) == 1
 
 
-def test_an_environment_whose_python_was_removed_is_made_anew(
+def test_an_environment_whose_python_was_removed_is_made_again(
     folder: Path, installer: FakeInstaller
 ) -> None:
     made = make_environment(["engine==1.0"], installer=installer, folder=folder)
@@ -204,7 +204,7 @@ def test_an_environment_whose_python_was_removed_is_made_anew(
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"schema": 1', '{"schema": 99}'])
-def test_an_environment_whose_note_is_broken_is_made_anew(
+def test_an_environment_whose_note_is_broken_is_made_again(
     folder: Path, installer: FakeInstaller, content: str | None
 ) -> None:
     made = make_environment(["engine==1.0"], installer=installer, folder=folder)
@@ -286,7 +286,7 @@ def test_a_file_that_is_gone_when_it_is_looked_at_has_no_size(
     assert with_sizes(kept).environments == (before,)
 
 
-def test_nothing_is_pruned_where_nothing_was_made(folder: Path) -> None:
+def test_pruning_without_a_folder_does_nothing(folder: Path) -> None:
     assert not prune_environments(folder, None).environments
     assert not folder.exists()
     assert not list_environments(folder).environments
@@ -315,7 +315,7 @@ def test_a_list_as_json_has_all_facts(folder: Path, installer: FakeInstaller) ->
     assert document["removed"] == []
 
 
-def test_uv_is_used_where_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_is_used_if_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_installer().name == "pip"
     (tmp_path / "uv").write_text("#!/bin/sh\n")

@@ -74,7 +74,7 @@ def test_two_versions_run_as_a_duet(model: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_version_that_does_not_exist_is_told_in_the_words_of_the_installer(
+def test_a_version_that_does_not_exist_has_the_message_of_the_installer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_releases(monkeypatch, OLD)

@@ -145,7 +145,7 @@ def snapshot_names(root: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_another_run_writes_between_the_plan_of_a_run_and_its_writing_is_kept(
+def test_files_of_another_run_between_the_plan_of_a_run_and_its_writing_are_kept(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
@@ -252,7 +252,7 @@ def test_a_report_that_finds_no_room_leaves_the_older_one_and_nothing_else(
     ],
     ids=" ".join,
 )
-def test_standard_output_that_takes_no_more_is_told(
+def test_standard_output_that_takes_no_more_is_reported(
     reported: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -281,7 +281,7 @@ def test_standard_output_that_takes_no_more_is_told(
     ],
     ids=" ".join,
 )
-def test_an_error_that_nobody_can_read_keeps_its_exit_code(arguments: Sequence[str]) -> None:
+def test_an_error_that_cannot_be_printed_keeps_its_exit_code(arguments: Sequence[str]) -> None:
     full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115  # closing it fails
     with redirect_stderr(full), pytest.raises(SystemExit) as stopped:
         main(arguments, prog_name="modelperf")
@@ -290,7 +290,7 @@ def test_an_error_that_nobody_can_read_keeps_its_exit_code(arguments: Sequence[s
     assert stopped.value.code == 2
 
 
-def test_a_report_that_is_interrupted_leaves_nothing_and_what_is_no_file_stays(
+def test_an_interrupted_report_leaves_nothing_and_targets_that_are_not_files_stay(
     tmp_path: Path,
 ) -> None:
     for target in (tmp_path / "report", Path(os.devnull)):
@@ -301,7 +301,7 @@ def test_a_report_that_is_interrupted_leaves_nothing_and_what_is_no_file_stays(
     assert Path(os.devnull).is_char_device()
 
 
-def test_a_trace_that_finds_no_room_is_told_and_none_is_left_half_written(tmp_path: Path) -> None:
+def test_a_trace_without_room_is_reported_and_none_is_left_half_written(tmp_path: Path) -> None:
     target = tmp_path / "trace.json"
     recording = trace(target)
     recording.__enter__()
@@ -363,7 +363,7 @@ def test_without_room_for_temporary_files_a_case_is_not_measured_and_says_why(
         assert "Traceback" not in told
 
 
-def test_a_folder_of_baselines_that_is_closed_is_told(
+def test_a_folder_of_baselines_without_access_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = BaselineStore(tmp_path)
@@ -385,7 +385,7 @@ def test_a_folder_of_baselines_that_is_closed_is_told(
         assert store.names() == (NAME,)
 
 
-def test_a_folder_of_profiles_that_is_read_only_is_told_before_anything_is_measured(
+def test_a_read_only_folder_of_profiles_is_reported_before_anything_is_measured(
     profiles: ProfileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiles.keep(named(timed(5)))
@@ -474,7 +474,7 @@ def identity_of(path: Path) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("name", ["model.json", "twin.onnx", f"{MACHINE.key}.json"])
-def test_whatever_lies_in_the_place_of_a_baselines_file_is_told_and_left_alone(
+def test_anything_in_the_place_of_a_baseline_file_is_reported_and_left_alone(
     tmp_path: Path, fault: Callable[[Path], object], name: str
 ) -> None:
     store = BaselineStore(tmp_path)
@@ -491,7 +491,7 @@ def test_whatever_lies_in_the_place_of_a_baselines_file_is_told_and_left_alone(
     assert identity_of(path) == before
 
 
-def test_whatever_lies_in_the_place_of_a_kept_profile_is_told_and_can_be_replaced(
+def test_anything_in_the_place_of_a_kept_profile_is_reported_and_can_be_replaced(
     profiles: ProfileStore, fault: Callable[[Path], object]
 ) -> None:
     path = profiles.path / "baseline.json"
@@ -511,7 +511,7 @@ def test_whatever_lies_in_the_place_of_a_kept_profile_is_told_and_can_be_replace
     assert profiles.read("baseline").date == DATE
 
 
-def test_whatever_lies_in_the_place_of_peaks_they_are_measured_anew(
+def test_peaks_are_measured_again_with_anything_else_in_their_place(
     tmp_path: Path, fault: Callable[[Path], object]
 ) -> None:
     path = tmp_path / f"{KEY}.json"
@@ -526,7 +526,7 @@ def test_whatever_lies_in_the_place_of_peaks_they_are_measured_anew(
     assert find_peaks(tmp_path, KEY).peaks == (PEAKS,)
 
 
-def test_whatever_is_given_as_a_trace_is_refused_or_read(
+def test_any_bytes_as_a_trace_are_refused_or_read(
     tmp_path: Path, fault: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "trace.json"
@@ -537,7 +537,7 @@ def test_whatever_is_given_as_a_trace_is_refused_or_read(
     assert "Traceback" not in done.err
 
 
-def test_whatever_lies_in_the_place_of_the_settings_is_told(
+def test_anything_in_the_place_of_the_settings_is_reported(
     tmp_path: Path, fault: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "pyproject.toml"
@@ -546,7 +546,7 @@ def test_whatever_lies_in_the_place_of_the_settings_is_told(
         read_table(path)
 
 
-def test_settings_nested_too_deeply_are_told(tmp_path: Path) -> None:
+def test_settings_nested_too_deeply_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "pyproject.toml"
     path.write_text("[tool.modelperf]\nmodels = " + "[" * 100_000)
     with pytest.raises(UsageError, match=r"nested|not valid TOML"):
@@ -749,7 +749,7 @@ _PEAKS_PLACES = [
 
 
 @pytest.mark.parametrize("place", _PEAKS_PLACES, ids=lambda place: ".".join(map(str, place)))
-def test_peaks_of_which_any_value_is_another_are_measured_anew_or_can_be_used(
+def test_peaks_with_any_other_value_are_measured_again_or_can_be_used(
     tmp_path: Path, place: Sequence[str | int]
 ) -> None:
     path = tmp_path / f"{KEY}.json"
@@ -791,7 +791,7 @@ def test_a_stored_profile_of_which_any_value_is_another_is_refused_or_summed_up(
 
 @pytest.mark.parametrize("key", ["ts", "dur", "tid", "pid"])
 @pytest.mark.parametrize("is_own", [True, False], ids=["as the runtime writes", "as any program"])
-def test_an_event_with_a_number_without_end_is_left_out_and_told(
+def test_an_event_with_an_endless_number_is_left_out_and_reported(
     tmp_path: Path,
     key: str,
     is_own: bool,  # noqa: FBT001  # a case

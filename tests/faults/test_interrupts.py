@@ -51,7 +51,7 @@ def command(before: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_next_to_nothing_is_imported_before_an_interrupt_can_be_told() -> None:
+def test_next_to_nothing_is_imported_before_interrupts_are_handled() -> None:
     script = (
         "import os, sys; before = set(sys.modules); import pytest_modelperf.__main__\n"
         "print(*sorted(set(sys.modules) - before))"
@@ -90,7 +90,7 @@ def fail_interrupted() -> NoReturn:
 
 
 @pytest.mark.usefixtures("heard_interrupts")
-def test_an_interrupt_is_not_lost_where_the_step_that_it_waits_for_fails() -> None:
+def test_an_interrupt_is_not_lost_if_the_step_that_it_waits_for_fails() -> None:
     with pytest.raises(KeyboardInterrupt), interrupt_delayed():
         fail_interrupted()
 
@@ -177,7 +177,7 @@ def test_a_run_of_tests_ends_by_an_interrupt_in_a_callback(pytester: pytest.Pyte
     assert result.ret == pytest.ExitCode.INTERRUPTED
 
 
-def test_another_error_in_a_callback_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_error_in_a_callback_is_reported_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[sys.UnraisableHookArgs] = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
 

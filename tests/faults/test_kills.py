@@ -20,7 +20,7 @@ def test_a_killed_run_leaves_a_whole_baseline(
     assert (told["kills"], told["problems"]) == (1, [])
 
 
-def test_a_baseline_that_is_no_version_is_told(
+def test_a_baseline_that_is_neither_version_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def break_it(self: Campaign, version: int, seconds: float) -> None:  # noqa: ARG001  # a kill's

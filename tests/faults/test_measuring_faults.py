@@ -195,7 +195,7 @@ def test_a_worker_that_falls_silent_fails_its_case_and_the_next_is_measured(
         ("die", "no layer times: the worker was killed by SIGKILL (killed) in its profiled"),
     ],
 )
-def test_what_was_measured_stays_where_its_profiled_session_fails(
+def test_measured_figures_stay_if_the_profiled_session_fails(
     disturb: GiveSign, do: str, said: str
 ) -> None:
     result, (case,) = profiled(*disturb(TIMING_LAYERS, do, patience_s=0.2 * (do == "hang")))
@@ -262,7 +262,7 @@ def test_a_model_that_changes_while_it_is_measured_is_not_mixed_with_another(
     assert document["model"]["sha256"] == digest
 
 
-def test_what_was_measured_before_a_model_changed_is_kept(disturb: GiveSign) -> None:
+def test_figures_from_before_a_model_changed_are_kept(disturb: GiveSign) -> None:
     sign = disturb(STARTING, "replace", nth=2, **places())
     result, (first, second) = profiled("--batch", "1,2", *sign)
     assert result.exit_code == 3
@@ -302,7 +302,7 @@ def test_variants_that_were_measured_before_a_model_changed_are_kept(disturb: Gi
 
 
 @pytest.mark.parametrize("side", ["before.onnx", "m.onnx"])
-def test_a_side_that_changes_while_both_run_is_no_verdict(disturb: GiveSign, side: str) -> None:
+def test_a_side_that_changes_while_both_run_gives_no_verdict(disturb: GiveSign, side: str) -> None:
     save("before.onnx", weight=2)
     sign = disturb(MEASURING, "replace", **places(side))
     result = run("compare", "before.onnx", "m.onnx", *QUICK, *sign, "--json", "-")
@@ -330,7 +330,7 @@ def test_a_worker_that_dies_as_it_ends_a_round_fails_one_configuration(disturb: 
     assert sorted(point["outcome"] for point in points) == ["failed", "measured"]
 
 
-def test_the_weights_beside_a_model_belong_to_it(folder: Path, disturb: GiveSign) -> None:
+def test_the_external_weights_of_a_model_belong_to_it(folder: Path, disturb: GiveSign) -> None:
     save_beside(weighted(), folder / "m.onnx", "w")
     result, (case,) = profiled(*disturb(MEASURING, "overwrite", **places("w")))
     assert result.exit_code == 3
@@ -446,7 +446,7 @@ def noisy(clock: FakeClock, seed: int, asleep_at: int) -> Suspended:
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(st.integers(1, 2000), st.booleans())
-def test_an_hour_within_one_inference_is_no_verdict(asleep_at: int, is_new: bool) -> None:  # noqa: FBT001  # drawn
+def test_an_hour_within_one_inference_gives_no_verdict(asleep_at: int, is_new: bool) -> None:  # noqa: FBT001  # drawn
     clock, gate = FakeClock(), Gate()
     sides = noisy(clock, 1, asleep_at * (not is_new)), noisy(clock, 2, asleep_at * is_new)
     rounds = sample_duet(FakeDuetBench(*sides), DUET_POLICY, clock, lambda _: None, gate.is_decided)
@@ -625,7 +625,7 @@ def test_an_interrupt_while_a_worker_starts_ends_it(folder: Path) -> None:
         "doctor m.onnx",
     ],
 )
-def test_what_succeeds_leaves_nothing(command: str) -> None:
+def test_a_command_that_succeeds_leaves_nothing(command: str) -> None:
     result = run(*command.split(), *QUICK, *DISTURBING)
     # The other model of the comparison computes more.
     assert (result.exit_code, result.err) == (int(command.startswith("compare")), "")
@@ -634,7 +634,7 @@ def test_what_succeeds_leaves_nothing(command: str) -> None:
 @pytest.mark.parametrize(
     "command", ["compare m.onnx other.onnx", "sweep m.onnx", "whatif m.onnx --prune 0.5"]
 )
-def test_what_crashes_leaves_nothing(disturb: GiveSign, command: str) -> None:
+def test_a_command_whose_worker_crashes_leaves_nothing(disturb: GiveSign, command: str) -> None:
     result = run(*command.split(), *QUICK, *disturb(MEASURING, "die"))
     assert (result.exit_code, result.err) == (3, "")
     assert "was killed by SIGKILL (killed) in round 1 (measure)" in result.out

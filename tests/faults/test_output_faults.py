@@ -71,7 +71,7 @@ def test_a_named_pipe_is_not_opened_before_there_is_something_to_write(pipe: Pat
     check_output(pipe)
 
 
-def test_whoever_reads_a_named_pipe_gets_the_whole_report(pipe: Path) -> None:
+def test_the_reader_of_a_named_pipe_gets_the_whole_report(pipe: Path) -> None:
     with read_from(pipe) as read:
         done = run("profile", "--static", "m.onnx", "--json", "pipe")
     assert (done.exit_code, done.err) == (0, "")
@@ -79,7 +79,7 @@ def test_whoever_reads_a_named_pipe_gets_the_whole_report(pipe: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_whoever_reads_a_named_pipe_gets_the_whole_model(folder: Path, pipe: Path) -> None:
+def test_the_reader_of_a_named_pipe_gets_the_whole_model(folder: Path, pipe: Path) -> None:
     with read_from(pipe) as read:
         done = run("shapes", "m.onnx", "-o", "pipe")
     assert (done.exit_code, done.err) == (0, "")
@@ -116,7 +116,7 @@ def test_a_model_can_go_to_standard_output(folder: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1"])
-def test_a_report_on_standard_output_stands_there_alone(folder: Path, target: str) -> None:
+def test_a_report_on_standard_output_is_alone_there(folder: Path, target: str) -> None:
     with (folder / "out").open("wb") as out:
         command = [sys.executable, "-m", "pytest_modelperf", "profile", "--static", "m.onnx"]
         subprocess.run([*command, "--json", target], stdout=out, check=True, env=environment())
@@ -133,7 +133,7 @@ def test_an_open_file_of_the_shell_goes_on_where_it_is(folder: Path) -> None:
     assert (folder / "log").read_bytes() == b"before\nresult\nafter\n"
 
 
-def test_the_weights_of_a_model_are_not_put_beside_a_pipe(folder: Path, pipe: Path) -> None:
+def test_the_weights_of_a_model_are_not_written_next_to_a_pipe(folder: Path, pipe: Path) -> None:
     (folder / "in").mkdir()
     save_beside(onnx.load(folder / "m.onnx"), folder / "in" / "outside.onnx", "w.bin")
     with read_from(pipe) as read:
@@ -220,7 +220,7 @@ def test_no_report_is_written_over_a_baseline(folder: Path) -> None:
     assert (folder / "base/model.json").read_text() == "{}"
 
 
-def test_a_model_that_cannot_be_read_is_reported_where_a_report_exists(folder: Path) -> None:
+def test_a_model_that_cannot_be_read_is_reported_if_a_report_exists(folder: Path) -> None:
     (folder / "broken.onnx").write_bytes(b"no model")
     (folder / "old.json").write_text("{}")
     assert "broken.onnx" in refusal("profile", "--static", "broken.onnx", "--json", "old.json")
@@ -266,7 +266,7 @@ def test_a_file_that_keeps_its_place_takes_other_content(
     assert names(folder) == ["m.onnx", "report"]
 
 
-def test_what_lies_in_the_place_of_a_report_is_told(folder: Path) -> None:
+def test_anything_in_the_place_of_a_report_is_reported(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     (folder / "lost").symlink_to("gone/report")
     with socket.socket(socket.AF_UNIX) as server:
@@ -309,7 +309,7 @@ def test_the_name_of_a_report_is_that_of_a_file(folder: Path, target: str, told:
     ],
     ids=lambda words: words[0],
 )
-def test_a_name_that_is_too_long_is_told(folder: Path, arguments: tuple[str, ...]) -> None:
+def test_a_name_that_is_too_long_is_reported(folder: Path, arguments: tuple[str, ...]) -> None:
     done = run(*arguments, "x" * 300)
     assert done.exit_code == 2, done.out
     assert re.fullmatch(r"Error: [^\n]*x{300}[^\n]*\.\n", done.err)
@@ -317,7 +317,7 @@ def test_a_name_that_is_too_long_is_told(folder: Path, arguments: tuple[str, ...
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_report_is_shown_where_not_every_character_can_be(folder: Path, encoding: str) -> None:
+def test_a_report_is_shown_if_not_every_character_can_be(folder: Path, encoding: str) -> None:
     write_dense(folder / "größe 模型.onnx")
     command = [sys.executable, "-m", "pytest_modelperf", "profile", "größe 模型.onnx", "--static"]
     env = environment({"PYTHONIOENCODING": encoding})
@@ -347,7 +347,7 @@ def spawn_closed(numbers: str, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("numbers", ["1", "01"])
-def test_a_standard_output_that_is_closed_is_told(folder: Path, numbers: str) -> None:
+def test_a_standard_output_that_is_closed_is_reported(folder: Path, numbers: str) -> None:
     done = spawn_closed(numbers, "profile", "--static", "m.onnx", "--json", "report")
     assert done.returncode == 2
     assert done.stderr == (
@@ -357,14 +357,14 @@ def test_a_standard_output_that_is_closed_is_told(folder: Path, numbers: str) ->
     assert names(folder) == ["m.onnx"]
 
 
-def test_where_nothing_can_be_told_the_exit_code_tells(folder: Path) -> None:
+def test_the_exit_code_shows_an_error_that_cannot_be_printed(folder: Path) -> None:
     done = spawn_closed("012", "profile", "--static", "m.onnx", "--json", "report")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
     assert names(folder) == ["m.onnx"]
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_model_is_measured_where_standard_error_is_closed() -> None:
+def test_a_model_is_measured_if_standard_error_is_closed() -> None:
     done = spawn_closed("02", "profile", "m.onnx", "--max-seconds", "0.2", "--json", "-")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["cases"][0]["outcome"] == "measured"
@@ -379,7 +379,7 @@ def test_a_model_is_measured_where_standard_error_is_closed() -> None:
     ],
     ids=lambda words: words[0],
 )
-def test_a_working_folder_that_was_removed_is_told(
+def test_a_working_folder_that_was_removed_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     gone = folder / "gone"
@@ -391,7 +391,7 @@ def test_a_working_folder_that_was_removed_is_told(
     assert done == (2, "", f"Error: {told}and try again.\n")
 
 
-def test_a_path_that_is_no_utf8_is_written_counted_and_told_of(folder: Path) -> None:
+def test_a_path_that_is_not_utf8_is_written_counted_and_shown(folder: Path) -> None:
     name = os.fsdecode(b"m\xff.onnx")
     (folder / "m.onnx").rename(name)
     done = run("profile", "--static", name, "--json", os.fsdecode(b"report\xff"))
@@ -412,7 +412,7 @@ def test_a_path_that_is_no_utf8_is_written_counted_and_told_of(folder: Path) -> 
     [MemoryError(), ImportError("libblas.so: failed to map segment from shared object")],
     ids=["of Python", "of the loader"],
 )
-def test_memory_that_runs_out_is_told_in_words(error: Exception) -> None:
+def test_memory_that_runs_out_is_one_error(error: Exception) -> None:
     def sweep(*_: object) -> NoReturn:
         raise error
 
@@ -433,7 +433,7 @@ with written_text(sys.argv[1]) as file:
 
 
 @pytest.mark.parametrize("before", [None, "the old one"], ids=["new", "replaced"])
-def test_what_a_killed_writer_left_goes_with_the_next_result(
+def test_files_of_a_killed_writer_go_with_the_next_result(
     tmp_path: Path, before: str | None
 ) -> None:
     target = tmp_path / "report.json"
@@ -448,7 +448,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_result(
     assert before is None or target.read_text() == before
 
 
-def test_a_result_that_is_being_written_stays_beside_the_next_one(tmp_path: Path) -> None:
+def test_a_result_that_is_being_written_stays_during_the_next_one(tmp_path: Path) -> None:
     with written_text(tmp_path / "slow.json") as slow:
         slow.write("one")
         with written_text(tmp_path / "quick.json") as quick:
@@ -476,7 +476,7 @@ def test_a_system_that_removes_no_open_file_removes_leftovers(
     assert names(tmp_path) == []
 
 
-def test_a_file_of_another_name_and_a_link_are_no_leftovers(tmp_path: Path) -> None:
+def test_a_file_of_another_name_and_a_link_do_not_count_as_leftovers(tmp_path: Path) -> None:
     kept = tmp_path / ".modelperf-notes.tmp"
     kept.write_text("mine")
     link = tmp_path / ".modelperf-0123abcd.tmp"

@@ -20,7 +20,9 @@ from pytest_modelperf.files.store import (
 )
 
 
-def test_where_the_caches_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_caches_are_in_the_folders_of_the_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert user_cache_folder({}, "linux") == tmp_path / ".cache" / "modelperf"
     assert user_cache_folder({}, "darwin") == tmp_path / "Library" / "Caches" / "modelperf"
@@ -33,7 +35,7 @@ def test_where_the_caches_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert user_cache_folder({**named, FOLDER_VARIABLE: "/own"}, "darwin") == Path("/own")
 
 
-def test_a_user_without_a_home_folder_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_folder_the_error_says_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
     with pytest.raises(UsageError, match=FOLDER_VARIABLE):
@@ -46,7 +48,7 @@ def test_a_folder_that_is_not_there_yet_can_be_made(tmp_path: Path) -> None:
     assert find_closed(tmp_path / "new" / "folder") is None
 
 
-def test_whatever_takes_no_file_is_named(tmp_path: Path) -> None:
+def test_the_path_that_takes_no_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
     assert find_closed(tmp_path / "file") == tmp_path / "file"
@@ -83,7 +85,7 @@ def test_a_file_is_on_the_disk_before_its_name_is_and_the_name_before_the_end(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_lock_that_is_not_let_go_of_is_told(tmp_path: Path) -> None:
+def test_a_lock_that_is_not_released_is_reported(tmp_path: Path) -> None:
     with (
         locked(tmp_path),
         pytest.raises(OutputError, match="another process has been writing"),
@@ -93,7 +95,7 @@ def test_a_lock_that_is_not_let_go_of_is_told(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_whose_file_was_replaced_meanwhile_is_no_lock(
+def test_a_lock_whose_file_was_replaced_meanwhile_does_not_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever opened the file before its holder removed it would share the lock with a newcomer."""

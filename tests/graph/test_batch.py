@@ -43,7 +43,7 @@ def _session(path: Path) -> ort.InferenceSession:
 
 
 @pytest.mark.parametrize("name", ["shufflenet", "squeezenet"])
-def test_what_onnxruntime_makes_at_another_batch_has_the_shapes_that_were_told(
+def test_onnxruntime_returns_the_predicted_shapes_at_another_batch(
     name: str, tmp_path: Path
 ) -> None:
     """Every tensor is given out by the written model, and looked at."""
@@ -91,7 +91,7 @@ FOLLOWED: dict[str, tuple[str, int, dict[str, Shape]]] = {
 
 
 @pytest.mark.parametrize(("text", "batch", "known"), FOLLOWED.values(), ids=FOLLOWED)
-def test_what_follows_the_batch(text: str, batch: int, known: dict[str, Shape]) -> None:
+def test_shapes_that_follow_the_batch(text: str, batch: int, known: dict[str, Shape]) -> None:
     bound = load(text, Binding(batch))
     assert {name: bound.tensors[name].shape for name in known} == known
     reshaped = [node for node in bound.graph.nodes if node.op_type == "Reshape"]
@@ -134,7 +134,7 @@ def test_the_model_as_it_is_is_not_rewritten() -> None:
     assert load(text).rewritten == load(text, Binding(1)).rewritten == ()
 
 
-def test_a_symbolic_batch_is_never_rewritten_even_where_a_target_leads_with_one() -> None:
+def test_a_symbolic_batch_is_never_rewritten_even_if_a_target_leads_with_one() -> None:
     bound = load(
         """g (float[N, 4, 6] x) => (y) <int64[3] t = {1, 1, 6}> {
         m = ReduceMean <axes = [0, 1], keepdims = 1> (x)

@@ -44,7 +44,7 @@ def _spec(text: str) -> Binding:
 
 
 @pytest.mark.parametrize("name", ["batch", "batch_size", "N", "Batch_Size", "None", "bs"])
-def test_a_telling_name_is_the_batch_wherever_it_stands(name: str) -> None:
+def test_a_name_that_means_the_batch_is_the_batch_on_any_axis(name: str) -> None:
     found = find_batch([_x("seq", name, 8), _x("seq", name, name="y")])
     assert found == BatchDim(name, (("x", 1), ("y", 1)), None)
 
@@ -105,12 +105,14 @@ def test_numbered_batches_follow_the_batch_size_unless_one_is_given(
     ("dims", "batch"),
     [((3, "H", "W"), 1), ((3, 320, 320), 1), ((3, "S", 8), 3), ((3, 224), 3), ((4, "H", "W"), 4)],
 )
-def test_the_channels_of_an_image_are_no_batch(dims: tuple[int | str, ...], batch: int) -> None:
+def test_the_channels_of_an_image_are_not_taken_for_a_batch(
+    dims: tuple[int | str, ...], batch: int
+) -> None:
     bound = _bind(_x(*dims), binding=Binding(dims={d: 64 for d in dims if isinstance(d, str)}))
     assert bound.batch_size == batch
 
 
-def test_a_symbol_beside_a_batch_with_a_name_is_left_open() -> None:
+def test_a_symbol_is_left_open_if_another_one_is_named_as_the_batch() -> None:
     assert open_dims([_x("batch", 3), _x("unk__2", 4, name="y")], Binding(), "m")
 
 
@@ -280,7 +282,7 @@ def test_an_expression_follows_from_its_names(expression: str, size: int) -> Non
     ["past.total", "2**99999", "f(1)", "'a'*99", "seq +", "seq // 0", "[1]", "True", "x" * 300,
      "-" * 190 + "1", "1.5", "a\0b", "lambda: 1"],
 )  # fmt: skip
-def test_what_is_no_expression_is_a_name_to_be_given(expression: str) -> None:
+def test_a_text_that_is_not_an_expression_is_a_name_that_needs_a_value(expression: str) -> None:
     inputs = (_x("N", "seq"), _x("N", expression, name="y"))
     bound = _bind(*inputs, binding=Binding(dims={"seq": 4, expression: 9}))
     assert bound.shapes["y"] == (1, 9)
@@ -382,7 +384,7 @@ def test_an_input_that_cannot_be_read_says_how_to_write_it(text: str) -> None:
         parse_input_spec(text)
 
 
-def test_a_value_that_is_no_number_is_refused() -> None:
+def test_a_value_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'one'.*not a number"):
         parse_input_spec("x:f32:1:one")
     with pytest.raises(UsageError, match="has 4 elements, but 2 values"):

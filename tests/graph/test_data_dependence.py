@@ -217,7 +217,7 @@ def test_an_operator_of_which_nothing_is_known_is_named() -> None:
     assert str(found) == "it is unknown what the time of Mine depends on"
 
 
-def test_a_loop_whose_damaged_body_has_no_outputs_is_no_error() -> None:
+def test_a_loop_whose_damaged_body_has_no_outputs_causes_no_error() -> None:
     loop = """g (float[4] x, bool c) => (float[4] y) {
         y = Loop (, c, x) <body = b (int64 i, bool d, float[4] n) => () { now = Relu (n) }>
     }"""

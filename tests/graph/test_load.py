@@ -41,7 +41,7 @@ def test_a_symbolic_model_has_every_shape_at_every_binding() -> None:
         assert bound.rewritten == ()
 
 
-def test_what_the_inference_of_onnx_misreads_of_a_default_is_stated() -> None:
+def test_defaults_that_onnx_shape_inference_misreads_are_stated() -> None:
     """A spectrogram as exporters of speech models write it, in the graph and in a body."""
     bound = load(
         """g (bool c, float[N, samples, 1] x, float[2, 3, 4, 5] image) => (y, normal) {
@@ -328,7 +328,7 @@ def test_a_shape_that_older_forms_of_operators_compute_is_known(opset: int) -> N
 
 
 @pytest.mark.parametrize("value", ["1.5", "nan", "inf", "1e30", "2,-0.5,1"])
-def test_a_value_given_for_an_input_is_refused_where_its_type_lacks_it(value: str) -> None:
+def test_a_value_given_for_an_input_is_refused_if_its_type_lacks_it(value: str) -> None:
     """A count of shapes alone makes no inputs, which would find it."""
     given = Binding(inputs=(parse_input_spec(f"s:int64:3:{value}"),))
     message = r"the value \S+ of the input 's' of .* is not a valid int64"
@@ -336,14 +336,14 @@ def test_a_value_given_for_an_input_is_refused_where_its_type_lacks_it(value: st
         load("g (float[1] x, int64[k] s) => (y) { y = Expand (x, s) }", given)
 
 
-def test_what_the_model_declares_wrongly_is_not_believed() -> None:
+def test_wrong_declarations_of_the_model_are_not_believed() -> None:
     model = parse("g (float[2, 3] x) => (float[3, 2] y) { y = Transpose (x) }")
     dims = model.graph.output[0].type.tensor_type.shape.dim
     dims[0].dim_value, dims[1].dim_value = 77, 78
     assert shapes(load(model), "y") == [(3, 2)]
 
 
-def test_a_shape_rule_of_a_plugin_goes_before_ours_and_its_failure_is_told() -> None:
+def test_a_shape_rule_of_a_plugin_goes_before_ours_and_its_failure_is_reported() -> None:
     model = open_model(parse("g (float[2, 3] x) => (y) { a = custom.Magic (x) y = Transpose (a) }"))
 
     def double(node: Node) -> tuple[OutputType, ...]:
@@ -359,7 +359,7 @@ def test_a_shape_rule_of_a_plugin_goes_before_ours_and_its_failure_is_told() -> 
         load_model(model, shape_rules={"custom::Magic": broken})
 
 
-def test_types_are_known_where_shapes_are() -> None:
+def test_types_are_known_if_shapes_are() -> None:
     bound = load("""g (float[2] x) => (y) {
         a = Cast <to = 10> (x)
         s = Shape (a)
@@ -435,7 +435,7 @@ _IF = """g (float[2, 3] x{more}) => (y) {{
 
 
 @pytest.mark.parametrize(("value", "branch"), [(1, "then_branch"), (0, "else_branch")])
-def test_of_an_if_with_a_constant_condition_only_the_branch_that_runs_is_there(
+def test_an_if_with_a_constant_condition_keeps_only_the_branch_that_runs(
     value: int, branch: str
 ) -> None:
     condition = f"c = Constant <value = bool {{{value}}}> ()"
@@ -458,7 +458,7 @@ def test_a_condition_that_follows_from_shapes_is_constant() -> None:
     assert list(bound.graph.nodes[-1].bodies) == ["then_branch"]
 
 
-def test_of_an_if_with_an_unknown_condition_both_branches_are_there() -> None:
+def test_an_if_with_an_unknown_condition_keeps_both_branches() -> None:
     bound = load(_IF.format(more=", bool c", condition=""))
     assert list(node_of(bound, "If").bodies) == ["then_branch", "else_branch"]
     assert shapes(bound, "y") == [(None, None)]
@@ -591,7 +591,7 @@ def test_a_value_that_changes_its_rank_has_no_shape() -> None:
     assert shapes(load(_loop("seven", "true", body, before=_SEVEN)), "y") == [None]
 
 
-def test_a_constant_that_starts_a_carried_value_is_no_constant_in_the_body() -> None:
+def test_a_constant_that_starts_a_carried_value_is_not_constant_in_the_body() -> None:
     """The next trip has another value: folding the first one in would give wrong shapes."""
     bound = load("""g (float[4, 6] x) => (y) {
         n = Constant <value_int = 3> ()
@@ -742,7 +742,7 @@ def _params(model: str | onnx.ModelProto, **options: int) -> dict[str, int]:
     return {w.name: w.params for w in load(model, **options).graph.weights.values() if w.params}  # type: ignore[arg-type]  # only opset
 
 
-def test_what_depends_on_constants_alone_is_folded_and_still_a_weight() -> None:
+def test_tensors_made_of_constants_are_folded_and_still_weights() -> None:
     model = parse(
         """g (float[2, 8] x) => (y) {
         half = Cast <to = 10> (w)
@@ -889,7 +889,7 @@ def test_parameters(body: str, weights: Mapping[str, Array], expected: Mapping[s
     assert "unused" not in load(model).graph.weights
 
 
-def test_a_random_weight_is_no_constant() -> None:
+def test_a_random_weight_is_not_a_constant() -> None:
     bound = load("""g (float[2, 8] x) => (y) {
         w = RandomNormal <shape = [8, 5]> ()
         y = MatMul (x, w)

@@ -337,7 +337,7 @@ def _product() -> onnx.ModelProto:
     return parse(text, {"w": random_floats(100, 9)})
 
 
-def test_data_in_the_file_beside_a_forgotten_place_outside_of_it_comes_back() -> None:
+def test_data_in_the_file_is_restored_despite_a_leftover_external_location() -> None:
     """Older versions of onnx left the place behind when they read external data into a model."""
     model = _product()
     model.graph.initializer[0].external_data.add(key="location", value="gone.bin")
@@ -354,7 +354,7 @@ def test_a_changed_slim_model_is_restored_with_its_change() -> None:
     assert _parsed(_restored(slim.SerializeToString(), data)) == model
 
 
-def test_a_name_that_reads_like_a_note_is_no_note() -> None:
+def test_a_name_that_reads_like_a_note_is_not_taken_for_one() -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = Relu (x) }")
     model.graph.node[0].name = WEIGHT_KEY
     model.graph.doc_string = WEIGHT_KEY * 100
@@ -466,7 +466,7 @@ def write(folder: Path, graph: bytes, beside: Mapping[str, bytes]) -> str:
 
 
 @given(_FILES, _FILES)
-def test_two_digests_are_equal_where_all_bytes_and_names_are(
+def test_two_digests_are_equal_if_all_bytes_and_names_are(
     one: tuple[bytes, dict[str, bytes]], other: tuple[bytes, dict[str, bytes]]
 ) -> None:
     digests = []
@@ -514,7 +514,7 @@ def ticking(seconds: float) -> Clock:
 @pytest.mark.parametrize(
     ("seconds", "expected"), [(0.6, ["reading weights (3.000 KiB)"]), (0.1, [])]
 )
-def test_reading_that_lasts_is_told_once_with_the_size_of_all_files(
+def test_slow_reading_is_reported_once_with_the_size_of_all_files(
     tmp_path: Path, seconds: float, expected: list[str]
 ) -> None:
     beside = {"a": b"x" * 1000, "b": b"y" * 2000}

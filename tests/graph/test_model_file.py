@@ -138,7 +138,7 @@ def test_a_path_without_a_model_is_an_error_of_ours(
         (b"# model\nprint('hello')\n", "not a complete ONNX model|not an ONNX model"),
     ],
 )
-def test_what_is_no_model_is_refused_with_what_it_seems_to_be(
+def test_the_error_of_a_file_that_is_not_a_model_says_what_it_seems_to_be(
     tmp_path: Path, content: bytes, hint: str
 ) -> None:
     path = tmp_path / "model.onnx"
@@ -321,7 +321,7 @@ def test_a_small_typed_tensor_of_another_length_is_refused() -> None:
         load_model(open_model(model))
 
 
-def test_of_a_small_tensor_with_raw_and_listed_numbers_the_raw_ones_count() -> None:
+def test_the_raw_numbers_of_a_small_tensor_count_if_it_has_listed_ones_too() -> None:
     """As onnx and the engines read it."""
     model = parse("g (float[2, 3] x) => (y) { y = Reshape (x, t) }")
     target = model.graph.initializer.add(name="t", data_type=TensorProto.INT64, dims=[1])

@@ -218,7 +218,7 @@ COMPLETED: Mapping[str, Case] = {
 
 
 @pytest.mark.parametrize("name", COMPLETED)
-def test_a_run_tells_what_the_graph_leaves_open(name: str, tmp_path: Path) -> None:
+def test_a_run_completes_what_the_graph_leaves_open(name: str, tmp_path: Path) -> None:
     before = COMPLETED[name].bound()
     assert needs_observation(before.graph)
     after = completed(COMPLETED[name], tmp_path)
@@ -228,7 +228,7 @@ def test_a_run_tells_what_the_graph_leaves_open(name: str, tmp_path: Path) -> No
     assert after.notes[0].startswith("only a run can show")
 
 
-def test_shapes_that_a_run_told_reach_what_no_run_named(tmp_path: Path) -> None:
+def test_shapes_from_a_run_reach_tensors_that_the_run_did_not_name(tmp_path: Path) -> None:
     """The runtime may merge or unfold a node: its shape then follows from those before it."""
     one = COMPLETED["NonZero"]
     bound = one.bound()
@@ -237,12 +237,12 @@ def test_shapes_that_a_run_told_reach_what_no_run_named(tmp_path: Path) -> None:
     assert profiled(complete_model(bound, seen)).macs == one.macs
 
 
-def test_a_model_that_the_graph_tells_all_of_needs_no_run() -> None:
+def test_a_model_that_its_graph_describes_fully_needs_no_run() -> None:
     bound = case("r (float[3,4] x) => (float[3,4] y) { y = Relu(x) }", 0).bound()
     assert not needs_observation(bound.graph)
 
 
-def test_an_output_that_nobody_takes_is_no_reason_for_a_run() -> None:
+def test_an_unused_output_is_not_a_reason_for_a_run() -> None:
     """Before opset 10 the mask of a Dropout has no shape that onnx would infer."""
     bound = load_model(open_model(light_model("squeezenet")))
     mask = next(n for n in bound.graph.nodes if n.op_type == "Dropout").outputs[1]
@@ -258,7 +258,7 @@ def test_a_completed_model_has_the_rows_that_it_had(tmp_path: Path) -> None:
         assert [layer.id for layer in profiled(completed(one, tmp_path)).layers] == before
 
 
-def test_the_graph_is_believed_where_a_run_contradicts_it() -> None:
+def test_the_graph_is_believed_if_a_run_contradicts_it() -> None:
     bound = case("r (float[3,4] x) => (float[3,4] y) { y = Relu(x) }", 0).bound()
     after = complete_model(bound, [{"name": "y", "calls": [[[3, 5]]]}])
     assert after.tensors["y"].shape == (3, 4)
@@ -267,7 +267,7 @@ def test_the_graph_is_believed_where_a_run_contradicts_it() -> None:
     )
 
 
-def test_what_a_run_tells_does_not_change_what_was_asked_for(tmp_path: Path) -> None:
+def test_facts_from_a_run_do_not_change_what_was_asked_for(tmp_path: Path) -> None:
     """At another batch than the model's own the same holds."""
     text = """b (float[1,3,4] x) => (float[1,3,4] y) {
         s = Shape(x)
@@ -329,7 +329,7 @@ ALTERNATING = """u (int64 n, float[2,2] x) => (float[2,2] y) {
         (ALTERNATING, 4, "If 'q' does not take the same branch each time", []),
     ],
 )
-def test_what_differs_from_trip_to_trip_is_said(
+def test_shapes_that_differ_between_iterations_are_noted(
     text: str, trips: int, note: str, uncounted: list[str], tmp_path: Path
 ) -> None:
     one = case(text, 0, {"n": np.array(trips)}, w=ONES, two=np.array(2))
@@ -350,7 +350,7 @@ def test_trips_that_differ_but_share_out_evenly_are_counted_exactly(tmp_path: Pa
         [[[2, 7], None, None, None]], [[[2, 7]]], [], [[]], [[[2, 7], [2], [2], [2], [2]]],
     ],
 )  # fmt: skip
-def test_answers_of_any_length_are_taken_for_what_they_tell(
+def test_answers_of_any_length_are_used_as_far_as_they_go(
     calls: Sequence[Sequence[Sequence[int] | None]],
 ) -> None:
     model = parse("n (float[3,4] x) => (int64[a,b] y) { y = NonZero(x) }")
@@ -363,7 +363,7 @@ def test_answers_of_any_length_are_taken_for_what_they_tell(
     assert shape == ((2, 7) if calls == [[[2, 7]]] else (2, None))
 
 
-def test_nodes_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
+def test_nodes_that_share_a_name_are_distinguished(tmp_path: Path) -> None:
     model = parse(
         """n (float[4] x, float[6] z) => (int64[1,a] y, int64[1,b] w)
         { y = NonZero(x) w = NonZero(z) }"""

@@ -194,7 +194,7 @@ def _stored_bytes(model: onnx.ModelProto) -> dict[str, bytes]:
     return {stored.name: stored.tensor.raw_data for stored in walk_stored(model)}
 
 
-def test_equal_weights_stay_equal_in_bodies_constants_and_files_beside(tmp_path: Path) -> None:
+def test_equal_weights_stay_equal_in_bodies_constants_and_external_files(tmp_path: Path) -> None:
     source = nested()
     inner = next(s.tensor for s in walk_stored(source) if s.name == "inner")
     for options in ({}, {"max_file_bytes": 10_000}):
@@ -260,7 +260,7 @@ def test_exactly_the_equal_weights_of_one_shape_are_drawn_equal(
             assert is_equal == ((content, dims) == (other, other_dims))
 
 
-def test_a_model_too_large_for_one_file_has_its_weights_beside_it(tmp_path: Path) -> None:
+def test_a_model_too_large_for_one_file_has_external_weights(tmp_path: Path) -> None:
     source = save_model(tmp_path, nested())
     plain = onnx.load(str(_rebuilt(tmp_path, source)))
     small = _rebuilt(tmp_path, source, max_file_bytes=20_000)

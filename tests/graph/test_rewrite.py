@@ -191,7 +191,7 @@ def _save_external(folder: Path, location: str = "weights/w.bin") -> Path:
     return save_model(folder, model)
 
 
-def test_external_data_goes_beside_the_copy_and_may_be_written_again(tmp_path: Path) -> None:
+def test_external_data_goes_next_to_the_copy_and_may_be_written_again(tmp_path: Path) -> None:
     """The data that is there the second time is this model's own, byte for byte."""
     source, target = _save_external(tmp_path / "in"), tmp_path / "out" / "shaped.onnx"
     target.parent.mkdir()

@@ -90,7 +90,7 @@ def test_names_that_are_there_and_unique_are_kept(tmp_path: Path) -> None:
         ("a constant without a name", False),
     ],
 )
-def test_a_copy_is_needed_where_names_do_not_tell_nodes_apart(
+def test_a_copy_is_needed_if_nodes_share_names(
     tmp_path: Path, change: str, *, needed: bool
 ) -> None:
     model = _named(
@@ -106,7 +106,7 @@ def test_a_copy_is_needed_where_names_do_not_tell_nodes_apart(
     assert needs_copy(_bind(save_model(tmp_path, model))) is needed
 
 
-def test_a_copy_is_needed_where_the_file_is_not_what_runs(tmp_path: Path) -> None:
+def test_a_copy_is_needed_if_the_file_is_not_what_runs(tmp_path: Path) -> None:
     """Another batch than the file has, functions that are unfolded, or no file at all."""
     model = _named(parse("g (float[1, 4] x) => (float[1, 4] y) { y = Relu (x) }"))
     path = save_model(tmp_path, model)

@@ -198,7 +198,7 @@ def test_names_that_differ_in_direction_are_a_pair(past: str, present: str) -> N
         ("past_key", "present_value"),
     ],
 )
-def test_other_names_are_no_pair(past: str, present: str) -> None:
+def test_other_names_are_not_a_pair(past: str, present: str) -> None:
     refused = _refusal(f"f {past} 2 batch 64", f"f {present} 2 batch 64")
     assert "is not understood" in refused
 
@@ -227,7 +227,7 @@ def test_the_axis_of_the_length_grows(past: str, present: str, grows: int | None
     assert state.pairs[0].grows == grows
 
 
-def test_a_present_without_a_shape_grows_where_the_past_is_open() -> None:
+def test_a_present_without_a_shape_grows_if_the_past_is_open() -> None:
     inputs = _declared("i input_ids batch seq\nf past.0 batch 4 past 16")
     outputs = [DeclaredInput("present.0", None, None)]
     assert find_state(inputs, outputs).pairs == (StatePair("past.0", "present.0", 2),)
@@ -247,7 +247,7 @@ def test_a_present_without_a_shape_grows_where_the_past_is_open() -> None:
         ("f frame batch 80", "", 1),
     ],
 )
-def test_tokens_lie_along_the_open_axis_or_are_a_chunk(
+def test_tokens_are_along_the_open_axis_or_are_a_chunk(
     given: str, tokens: str, chunk: int | None
 ) -> None:
     batch = "?" if "?" in given else "1" if given == "f x 1 1 80" else "batch"
@@ -297,7 +297,7 @@ def test_named_pairs_come_before_what_the_names_say() -> None:
     assert state.fixed == ("memory_state",)
 
 
-def test_an_input_that_is_said_to_stay_needs_no_output() -> None:
+def test_an_input_declared_as_constant_needs_no_output() -> None:
     state = _state(
         "i ids batch seq\nf past.0 batch 4 old 8\nf past.1 batch 4 old 8",
         "f logits batch seq 9\nf present.0 batch 4 new 8\nf present.1 batch 4 new 8",

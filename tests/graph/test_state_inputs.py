@@ -118,7 +118,7 @@ def test_lengths_count_tokens(counts: Count, value: int) -> None:
 
 
 @pytest.mark.parametrize(("before", "value"), [(0, 0.0), (5, 1.0)])
-def test_the_branch_with_a_past_is_taken_where_there_is_one(before: int, value: float) -> None:
+def test_the_branch_with_a_past_is_taken_if_there_is_one(before: int, value: float) -> None:
     state = State(_GROWING.pairs, _GROWING.tokens, branch="use")
     found = _inputs(state, DeclaredInput("use", "bool", (1,)), before=before)
     assert found.values == (InputSpec("use", "bool", (1,), (value,)),)

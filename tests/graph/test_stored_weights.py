@@ -83,7 +83,7 @@ def test_the_groups_are_those_of_comparing_all_with_all(
     assert _groups(*arrays) == _numbered(weights)
 
 
-def test_data_is_the_same_in_the_file_in_typed_fields_and_beside_it(tmp_path: Path) -> None:
+def test_data_is_the_same_in_raw_bytes_typed_fields_and_external_files(tmp_path: Path) -> None:
     values = random_floats(30, 40)
     outside = numpy_helper.from_array(values, "outside")
     path = tmp_path / "model.onnx"

@@ -97,14 +97,14 @@ def test_text_is_left_out_and_names_stay(tmp_path: Path) -> None:
     assert [p.key for p in twin.proto.metadata_props] == [TWIN_KEY]
 
 
-def test_where_weights_are_left_out(tmp_path: Path) -> None:
+def test_weights_are_left_out(tmp_path: Path) -> None:
     """In the graph, in a body, in Constant nodes of a function; a shared one once."""
     assert set(_notes(nested())) == {"w", "inner", "f", "l"}
     assert {type(note) for note in _notes(MODELS["sparse"]()).values()} == {Statistics, Indices}
     assert tmp_path.is_dir()
 
 
-def test_what_tells_an_engine_how_to_work_stays_to_the_bit() -> None:
+def test_values_that_control_an_engine_stay_exact() -> None:
     for model in (transformer(), convolutions(), quantized()):
         twin = make_twin(open_model(model))
         gone = {weight.key for weight in left_out(twin)}
@@ -364,7 +364,7 @@ def test_a_twin_cannot_read_files_of_its_reader(tmp_path: Path) -> None:
         read_twin(_changed(point_elsewhere, tmp_path))
 
 
-def test_what_is_no_model_is_refused_as_every_model_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_model_gets_the_usual_error(tmp_path: Path) -> None:
     (tmp_path / "cut.onnx").write_bytes(twin_bytes(make_twin(open_model(convolutions())))[:-40])
     for name, wrong in (("cut.onnx", "not a complete|not an ONNX"), ("none.onnx", "no file")):
         with pytest.raises(ModelError, match=wrong):

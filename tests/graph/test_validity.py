@@ -165,7 +165,7 @@ def test_the_domain_may_be_spelled_out() -> None:
     assert shapes(bound, "y") == [(3, 2)]
 
 
-def test_an_unknown_operator_is_no_reason_to_refuse_a_model() -> None:
+def test_a_model_is_not_refused_for_an_unknown_operator() -> None:
     bound = load("g (float[2] x) => (float[2, 5] y) { a = custom.Magic (x)  y = NoSuchOp (a) }")
     assert op_types(bound.graph.nodes) == ["Magic", "NoSuchOp"]
     assert [each.op_type for each in profile_graph(bound.graph).uncounted] == ["Magic", "NoSuchOp"]

@@ -282,7 +282,7 @@ def test_labels_and_patterns_of_all_operators_are_replaced(tmp_path: Path) -> No
     assert [list(each) for each in session.run(None, {"x": label})] == [[0], [False]]
 
 
-def test_the_numbers_of_trees_are_drawn_and_that_is_said() -> None:
+def test_the_numbers_of_trees_are_drawn_with_a_note() -> None:
     node = helper.make_node(
         "LinearRegressor", ["x"], ["y"], domain="ai.onnx.ml", coefficients=[0.125, 0.375, 0.75]
     )
@@ -299,7 +299,7 @@ def test_the_numbers_of_trees_are_drawn_and_that_is_said() -> None:
     assert any("trees" in doubt for doubt in shared.doubts)
 
 
-def test_constants_of_graphs_lie_outside_of_the_model(tmp_path: Path) -> None:
+def test_constants_of_graphs_are_outside_of_the_model(tmp_path: Path) -> None:
     shared = _share(tmp_path, nested())
     assert [n.op_type for n in shared.proto.graph.node if n.op_type == "Constant"] == []
     assert len((tmp_path / MODEL_FILE).read_bytes()) < len(nested().SerializeToString())
@@ -383,7 +383,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write_weightless(shared, tmp_path / "missing" / MODEL_FILE)
 
 
-def test_every_note_is_one_line_for_people_who_read_what_they_share(tmp_path: Path) -> None:
+def test_every_note_is_one_readable_line(tmp_path: Path) -> None:
     shared = _share(tmp_path, convolutions())
     text = (tmp_path / "run.json").read_text()
     assert json.loads(text)["models"][0]["weights"][0]["type"] == "float32"
@@ -447,7 +447,7 @@ def _texts(message: Message) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", sorted(MODELS))
-def test_it_computes_the_same(kind: str) -> None:
+def test_an_anonymous_model_computes_the_same(kind: str) -> None:
     model = MODELS[kind]()
     renamed = make_anonymous(model)
     for old, new in zip(_outputs(model), _outputs(renamed.proto), strict=True):
@@ -534,7 +534,7 @@ def test_an_expression_of_dimensions_keeps_its_value(names: list[str], sizes: li
 
 
 @pytest.mark.parametrize("dim", ["unk__12", "Relu_x.1", "secret name", "größe", "2"])
-def test_a_name_that_is_no_expression_is_renamed_as_a_whole(dim: str) -> None:
+def test_a_name_that_is_not_an_expression_is_renamed_as_a_whole(dim: str) -> None:
     renamed = make_anonymous(_with_dims(dim))
     assert _dims(renamed.proto) == ["d0"]
     assert renamed.dims[dim] == "d0"

@@ -275,7 +275,7 @@ def _distribution(values: npt.NDArray[Any]) -> Statistics:
     st.integers(0, 100),
     st.booleans(),
 )
-def test_what_is_counted_apart_is_drawn_exactly_so_often(
+def test_zeros_and_subnormals_are_drawn_in_their_exact_numbers(
     dtype: str,
     zeros: int,
     subnormals: int,
@@ -301,7 +301,7 @@ def test_what_is_counted_apart_is_drawn_exactly_so_often(
     assert np.isfinite(drawn).all()
 
 
-def test_what_is_not_finite_is_drawn_as_a_number() -> None:
+def test_infinity_and_nan_are_drawn_as_finite_numbers() -> None:
     values = random_mask = np.random.RandomState(0).rand(300, 300).astype(np.float32)
     values[random_mask < 0.1] = -np.inf
     values[random_mask > 0.9] = np.nan
@@ -366,7 +366,7 @@ def test_the_share_outside_of_dead_slices_is_exact_over_several_pieces() -> None
     assert np.count_nonzero(_is_small(drawn).all(axis=1)) == 600
 
 
-def test_scattered_subnormal_numbers_are_no_dead_slices() -> None:
+def test_scattered_subnormal_numbers_do_not_count_as_dead_slices() -> None:
     values = np.random.RandomState(0).randn(40, 40).astype(np.float32)
     values[::3, ::3] = 1e-40
     note = _describe(values, "float32", 400)
@@ -487,7 +487,7 @@ def test_run_lengths_are_the_elements_that_they_were_made_from(
     np.testing.assert_array_equal(np.concatenate(pieces), values.reshape(-1))
 
 
-def test_random_places_of_two_values_are_told_by_their_share() -> None:
+def test_random_places_of_two_values_are_described_by_their_share() -> None:
     values = np.random.RandomState(0).rand(300, 300) < 0.3
     drawn = _twin_of(values, "bool")
     assert np.count_nonzero(drawn) == np.count_nonzero(values)
@@ -633,7 +633,7 @@ def test_an_impossible_note_is_refused_with_what_is_wrong(note: object, wrong: s
         ("bool", {"mean": 1, "std": 0, "min": 1, "max": 2}),
     ],
 )
-def test_what_a_type_cannot_hold_is_refused(dtype: str, note: dict[str, Any]) -> None:
+def test_a_note_outside_the_range_of_its_type_is_refused(dtype: str, note: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"type|range"):
         parse_note(json.dumps(note), _type(dtype), (80, 80))
 

@@ -126,7 +126,7 @@ def test_work_tree_index_and_branches_stay_as_they_are(remote: Path) -> None:
     assert state() == before
 
 
-def test_what_others_pushed_stays_first_and_common_lines_are_there_once(remote: Path) -> None:
+def test_pushed_lines_of_others_stay_first_and_common_lines_are_there_once(remote: Path) -> None:
     one, other = Clone(remote, "one"), Clone(remote, "other")
     one.write(0, 1)
     one.push()
@@ -242,7 +242,7 @@ def test_the_author_is_the_user_if_git_knows_one(remote: Path) -> None:
     assert git(remote, "log", "-1", "--format=%an %s", BRANCH) == "Ada Add 1 line to 1 file"
 
 
-def test_the_folder_may_lie_outside_and_the_branch_in_the_repository_itself(
+def test_the_folder_may_be_outside_and_the_branch_in_the_repository_itself(
     remote: Path, tmp_path: Path
 ) -> None:
     clone = Clone(remote, "one")
@@ -255,7 +255,7 @@ def test_the_folder_may_lie_outside_and_the_branch_in_the_repository_itself(
     assert git(clone.path, "status", "--porcelain") == "?? history/"
 
 
-def test_only_lines_of_a_history_are_pushed_and_the_others_told(remote: Path) -> None:
+def test_only_lines_of_a_history_are_pushed_and_the_others_reported(remote: Path) -> None:
     clone = Clone(remote, "one")
     clone.write(0)
     path = clone.store.root / FILE
@@ -358,7 +358,7 @@ def test_a_branch_with_other_files_is_neither_pushed_to_nor_pulled(remote: Path)
     assert git(remote, "rev-list", "--count", "other") == "1"
 
 
-def test_a_refusal_of_the_remote_is_told_with_its_reason(remote: Path) -> None:
+def test_a_refusal_of_the_remote_is_reported_with_its_reason(remote: Path) -> None:
     hook = remote / "hooks" / "pre-receive"
     hook.write_text("#!/bin/sh\necho refuses >> tries\necho 'no room here' >&2\nexit 1\n")
     hook.chmod(0o755)

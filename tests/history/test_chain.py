@@ -169,7 +169,7 @@ def test_a_run_that_measured_a_baseline_has_no_error_of_its_own() -> None:
     assert found.shift(0, 2).error == pytest.approx(math.hypot(0.0025, 0.05, 0.003), rel=1e-6)
 
 
-def test_a_run_whose_rounds_agree_by_chance_is_no_surer_than_the_others() -> None:
+def test_a_run_whose_rounds_agree_by_chance_has_the_error_of_the_others() -> None:
     """It would tell of a drift that is none; a model that did not change is known exactly."""
     found = chain(
         make_line(0, 1.0, 0.0),

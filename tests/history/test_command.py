@@ -173,7 +173,7 @@ def test_the_listing_in_markdown_has_the_same_table() -> None:
     [(1.15, 0.005, 1), (1.11, 0.01, 0), (1.15, 0.05, 0), (0.5, 0.005, 0)],
     ids=["shown", "not shown", "uncertain", "faster"],
 )
-def test_a_drift_fails_only_where_it_is_shown(level: float, error: float, exit_code: int) -> None:
+def test_a_drift_fails_only_if_it_is_shown(level: float, error: float, exit_code: int) -> None:
     write_lines([make_line(0, 1.0, error), make_line(1, level, error)])
     result = run("history", "--fail-on-drift", "10%")
     assert result.exit_code == exit_code
@@ -181,14 +181,14 @@ def test_a_drift_fails_only_where_it_is_shown(level: float, error: float, exit_c
 
 
 @pytest.mark.parametrize(("macs", "exit_code"), [(21_000, 0), (21_001, 1)])
-def test_a_count_that_grew_by_exactly_what_is_allowed_is_no_drift(
+def test_a_count_that_grew_by_exactly_what_is_allowed_has_not_drifted(
     macs: int, exit_code: int
 ) -> None:
     write_lines([make_line(0, macs=20_000), make_line(1, macs=macs)])
     assert run("history", "--metric", "macs", "--fail-on-drift", "5%").exit_code == exit_code
 
 
-def test_a_drift_beside_a_document_is_told_on_standard_error() -> None:
+def test_a_drift_is_reported_on_standard_error_with_a_document_on_standard_output() -> None:
     write_lines([make_line(0, 1.0), make_line(1, 1.2)])
     result = run("history", "--fail-on-drift", "0.1", "--json", "-")
     assert result.exit_code == 1
@@ -252,7 +252,7 @@ def test_the_table_of_the_project_names_the_folder(project: Path) -> None:
     assert len(document("--dir", "other")["cases"]) == 2
 
 
-def test_what_was_skipped_is_told() -> None:
+def test_skipped_lines_are_reported() -> None:
     write_lines([make_line()])
     (path,) = Path("history").rglob("*.jsonl")
     with path.open("ab") as file:
@@ -266,7 +266,7 @@ def refused(*arguments: str) -> Result:
     return result
 
 
-def test_what_cannot_be_listed_is_refused() -> None:
+def test_histories_that_cannot_be_listed_are_refused() -> None:
     for model in ((), ("models/Other.onnx",)):
         assert "--modelperf-history" in refused(*model).err
     write_lines([make_line()])

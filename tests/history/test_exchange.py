@@ -88,7 +88,7 @@ def test_counts_are_written_as_counts() -> None:
     assert read_as_otava(printed("otava", "--metric", "macs"), "macs")["macs"] == [15.0, 18.0]
 
 
-def test_several_series_are_no_file_for_otava() -> None:
+def test_several_series_are_refused_as_a_file_for_otava() -> None:
     write([make_line(), make_line(case="b8-c1")])
     refused = run("history", "--format", "otava")
     assert refused.exit_code == 2
@@ -192,7 +192,7 @@ def test_series_of_several_machines_keep_their_names_apart() -> None:
         (("--format", "excel"), "'excel' is not one of"),
     ],
 )
-def test_what_is_not_there_is_refused(arguments: tuple[str, ...], message: str) -> None:
+def test_missing_entries_are_refused(arguments: tuple[str, ...], message: str) -> None:
     write([make_line()])
     refused = run("history", *arguments)
     assert refused.exit_code == 2

@@ -147,7 +147,7 @@ def test_another_query_does_not_get_the_answer_of_the_first(
     assert text_of(found) == plain(file, query)
 
 
-def test_skipped_lines_are_told_from_the_index_too(file: HistoryFile) -> None:
+def test_skipped_lines_are_reported_from_the_index_too(file: HistoryFile) -> None:
     tear(file)
     notes = listed(file)[0].notes
     again, has_read = listed(file)
@@ -180,7 +180,7 @@ def test_an_answer_is_not_kept_if_lines_were_added_while_it_was_made(file: Histo
     assert found.notes == ()
 
 
-def test_a_folder_that_cannot_be_written_is_told(file: HistoryFile) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(file: HistoryFile) -> None:
     (file.path.parent.parent.parent / "index").write_text("mine")
     found, _ = listed(file)
     assert any("cannot be written" in note for note in found.notes)

@@ -74,7 +74,7 @@ def test_intervals_are_those_of_the_other_documents() -> None:
     assert others == pytest.approx([width] * 3, abs=LOG_UNIT)
 
 
-def test_steps_baselines_and_reasons_stand_at_their_points() -> None:
+def test_steps_baselines_and_reasons_are_at_their_points() -> None:
     shared = shared_of(make_history(make_case()))
     (entry,) = shared["cases"]
     (step,) = entry["steps"]
@@ -88,7 +88,7 @@ def test_steps_baselines_and_reasons_stand_at_their_points() -> None:
             for at, told in entry["reasons"].items()} == {"2": [REASON], "3": []}  # fmt: skip
 
 
-def test_reasons_are_told_once_however_many_runs_in_a_row_have_them() -> None:
+def test_reasons_of_several_runs_in_a_row_are_shown_once() -> None:
     case = make_case([0.0] * 6, steps=())
     told = ((), (REASON,), (REASON,), (), (REASON,), (REASON, "b"))
     points = tuple(
@@ -144,7 +144,7 @@ def test_a_step_leads_to_the_page_of_its_run_if_that_is_on_the_web(
         ({}, None),
     ],
 )
-def test_services_tell_the_page_of_a_run(environment: dict[str, str], address: str | None) -> None:
+def test_services_give_the_page_of_a_run(environment: dict[str, str], address: str | None) -> None:
     assert find_run_url(environment) == address
 
 
@@ -172,7 +172,7 @@ def test_the_links_of_a_run_lead_to_its_request(
     assert find_links(tmp_path, {"GITHUB_REF": "refs/heads/main"}) == ()
 
 
-def test_what_is_unknown_is_told_as_such() -> None:
+def test_unknown_facts_are_shown_as_unknown() -> None:
     case = make_case(engine=None)
     points = (replace(case.points[0], commit=None, baseline=None), *case.points[1:])
     shared = shared_of(make_history(replace(case, points=points, first=points[0])))
@@ -192,7 +192,7 @@ def test_the_data_of_30_000_points_is_small() -> None:
 # -- what is there without scripts
 
 
-def test_the_page_says_in_words_what_the_terminal_does() -> None:
+def test_the_page_has_the_sentences_of_the_terminal() -> None:
     slower = make_case(earlier_points=7)
     slower = replace(slower, tagged=slower.points[1], since_tag=slower.since_first)
     same = make_case([0.0] * 3, steps=(), model="other+", engine="openvino")
@@ -313,7 +313,7 @@ def test_a_page_has_all_points_of_a_large_file(monkeypatch: pytest.MonkeyPatch) 
         (["--html", "no/folder/page.html"], "there is no folder"),
     ],
 )
-def test_what_no_page_can_be_made_of_is_refused(arguments: list[str], told: str) -> None:
+def test_options_that_exclude_a_page_are_refused(arguments: list[str], told: str) -> None:
     assert told in refusal("history", *arguments)
 
 

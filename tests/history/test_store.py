@@ -169,7 +169,9 @@ def test_a_pipe_is_neither_waited_for_nor_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", [None, "models--encoder", "../other"])
-def test_a_missing_history_is_told_with_what_writes_one(tmp_path: Path, model: str | None) -> None:
+def test_the_error_of_a_missing_history_names_the_command_that_writes_one(
+    tmp_path: Path, model: str | None
+) -> None:
     with pytest.raises(UsageError, match=r"--modelperf-history|cannot be a folder"):
         HistoryStore(tmp_path / "history").files(model)
 
@@ -218,7 +220,7 @@ def test_a_broken_line_is_named_wherever_it_is(tmp_path: Path, place: int) -> No
     assert skipped == f"{file.path}: line {place + 2} skipped, {newer}"
 
 
-def test_a_line_that_is_too_long_is_skipped_and_told_once(tmp_path: Path) -> None:
+def test_a_line_that_is_too_long_is_skipped_and_reported_once(tmp_path: Path) -> None:
     file = file_in(tmp_path)
     file.append_raw([msgspec.json.encode("x" * (3 * MAX_LINE_BYTES))])
     file.append([make_line(1)])

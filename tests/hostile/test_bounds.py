@@ -47,7 +47,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[s
 
 
 @pytest.mark.parametrize("name", [*bounded.FILES, *bounded.MODELS])
-def test_what_a_file_claims_takes_no_memory(
+def test_the_claims_of_a_file_take_no_memory(
     name: str, outcomes: Mapping[str, Mapping[str, str | None]]
 ) -> None:
     assert name in outcomes, "the process that read it ended"

@@ -308,7 +308,7 @@ def test_no_edit_makes_a_slower_model_green(
     check(checked_out, stack(ADDED)).assert_outcomes(failed=1)
 
 
-def test_what_amounts_to_recording_the_slower_model_is_green(
+def test_an_edit_equal_to_recording_the_slower_model_passes(
     checked_out: pytest.Pytester, baselines: Path
 ) -> None:
     edit(checked_out, baselines, RECORDED_AGAIN)

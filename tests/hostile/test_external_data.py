@@ -94,7 +94,7 @@ def no_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_worker_sees_it")
 @pytest.mark.parametrize("what", PLACES)
-def test_no_engine_is_given_a_model_whose_data_lies_elsewhere(what: str) -> None:
+def test_no_engine_gets_a_model_whose_data_is_outside_its_folder(what: str) -> None:
     result = run("profile", f"{what}.onnx", "--max-seconds", "0.05")
     assert result.exit_code == 2
     assert result.err.startswith("Error: the ")
@@ -109,7 +109,7 @@ def test_every_command_refuses_it(command: str) -> None:
     assert not Path("out.onnx").exists()
 
 
-def test_a_folder_of_links_has_the_data_that_lies_where_they_lead(tmp_path: Path) -> None:
+def test_a_folder_of_links_has_the_data_of_their_targets(tmp_path: Path) -> None:
     """As the cache of a download has it."""
     kept, shown = tmp_path / "blobs", tmp_path / "snapshot"
     kept.mkdir()
@@ -171,7 +171,7 @@ def test_a_model_cannot_name_bytes_of_its_own_file(tmp_path: Path, note: str) ->
     assert b"modelperf" not in Path("good.onnx").read_bytes()
 
 
-def test_nor_can_a_twin(tmp_path: Path) -> None:
+def test_a_twin_with_contradictory_data_takes_no_memory(tmp_path: Path) -> None:
     """A tensor with data of its own and with a note, of which a reader may believe either."""
     path = tmp_path / "twin.onnx"
     model = parse("g (float[2] x) => (y) { y = Add (x, w) }", weights={"w": ones(2)})

@@ -63,7 +63,7 @@ def test_no_input_that_is_kept_breaks_its_reader(target: str, told: str) -> None
     assert int(read[2]) > 0
 
 
-def test_an_input_that_breaks_a_law_is_told(
+def test_an_input_that_breaks_a_law_is_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def check(data: bytes) -> bool:

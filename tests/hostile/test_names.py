@@ -101,7 +101,7 @@ def test_a_comparison(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_what_goes_to_standard_output(name: str) -> None:
+def test_documents_on_standard_output_are_safe(name: str) -> None:
     """Which may be the log of a CI job."""
     reports.check_json(called("profile", save(name), *STATIC, "--json", "-").out, name)
     reports.check_csv(called("profile", save(name), *STATIC, "--csv", "-").out)
@@ -116,7 +116,7 @@ def test_what_goes_to_standard_output(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_what_is_said_of_a_mistake(name: str) -> None:
+def test_messages_about_mistakes_are_safe(name: str) -> None:
     model = save(name)
     for options in (
         ["--dim", f"{name}=2"],

@@ -117,7 +117,9 @@ def check_folders(baselines: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["-x.onnx", "@x.onnx"])
-def test_a_model_is_no_option_of_what_is_advised(run: pytest.Pytester, name: str) -> None:
+def test_the_name_of_a_model_is_not_an_option_of_the_advised_command(
+    run: pytest.Pytester, name: str
+) -> None:
     (run.path / name).write_bytes(named_model("m").SerializeToString())
     run.makepyprojecttoml(f"""
         [tool.pytest.ini_options]
@@ -150,7 +152,9 @@ def test_a_line_break_in_the_name_of_a_file_begins_no_line_of_the_log(
     reports.check_terminal("\n".join(lines))
 
 
-def test_nor_where_no_model_is_profiled(run: pytest.Pytester) -> None:
+def test_a_line_break_begins_no_line_of_the_log_without_profiling_either(
+    run: pytest.Pytester,
+) -> None:
     file = run.path / "mo\ntold" / "x\ntold.onnx"
     file.parent.mkdir()
     file.write_bytes(named_model("m").SerializeToString())

@@ -85,7 +85,7 @@ _MENTIONED = re.compile(
 )
 
 
-def test_what_is_read_never_runs() -> None:
+def test_files_that_are_read_never_run() -> None:
     sources = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
     found = {
         (path.relative_to(PACKAGE).as_posix(), use)

@@ -80,7 +80,7 @@ def test_a_word_is_one_word(text: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["-p.onnx", "--rootdir=x.onnx", "@arguments.onnx"])
-def test_a_path_is_no_option(path: str) -> None:
+def test_a_path_is_not_taken_for_an_option(path: str) -> None:
     assert shlex.split(shell_path(path)) == [f"./{path}"]
 
 

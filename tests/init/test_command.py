@@ -143,7 +143,7 @@ def test_a_model_that_is_declared_stays_as_it_is(project: Path) -> None:
     assert '[tool.modelperf.models."models/linear.onnx"]\n' in written
 
 
-def test_a_project_without_models_is_told_where_was_looked(project: Path) -> None:
+def test_the_error_of_a_project_without_models_names_the_searched_folder(project: Path) -> None:
     for path in (project / "models").iterdir():
         path.unlink()
     write_dense(project / "build" / "a.onnx")
@@ -156,14 +156,14 @@ def test_a_project_without_models_is_told_where_was_looked(project: Path) -> Non
     assert not (project / "pyproject.toml").exists()
 
 
-def test_a_named_file_that_is_no_model_is_told_alone(project: Path) -> None:
+def test_only_the_named_file_is_reported_if_it_is_not_a_model(project: Path) -> None:
     (project / "b.onnx").write_text("no model\n")
     done = run("init", "--yes", *QUICK, "b.onnx")
     assert done.exit_code == 2
     assert f"there is no ONNX model to test in {project / 'b.onnx'}.\n  b.onnx: " in done.err
 
 
-def test_broken_toml_is_told_with_its_line(project: Path) -> None:
+def test_the_error_of_broken_toml_names_the_line(project: Path) -> None:
     (project / "pytest.ini").unlink()
     (project / "pyproject.toml").write_text("[tool.modelperf]\nmax_seconds = \n")
     done = run("init", "--yes", *QUICK)
@@ -173,7 +173,7 @@ def test_broken_toml_is_told_with_its_line(project: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_told(project: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(project: Path) -> None:
     project.chmod(0o500)
     done = run("init", "--yes", *QUICK)
     project.chmod(0o700)
@@ -181,7 +181,7 @@ def test_a_folder_that_cannot_be_written_is_told(project: Path) -> None:
     assert "Permission denied" in done.err
 
 
-def test_the_noise_is_told_in_one_sentence() -> None:
+def test_the_noise_is_described_in_one_sentence() -> None:
     (answer,) = measure_noise(PLAIN, seconds=0.1)
     assert answer.startswith("1 core: ")
     text = render_report(noise_report([answer]), TextStyle(80))
@@ -235,7 +235,7 @@ def test_a_guessed_size_is_called_one_in_the_table_and_on_the_terminal(project: 
     assert told in lines
 
 
-def test_a_model_without_sizes_is_told_and_gets_no_table(project: Path) -> None:
+def test_a_model_without_sizes_is_reported_and_gets_no_table(project: Path) -> None:
     found = survey(project, {"linear.onnx": FoundSizes("linear", error="no size fits x[1].")})
     assert found.tables == {}
     assert found.unsized == (

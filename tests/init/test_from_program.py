@@ -105,7 +105,7 @@ def test_a_program_that_fails_or_runs_no_model_is_an_error(
 
 
 @pytest.mark.parametrize("words", [("--from",), ("--from", "--"), ("--from", "models")])
-def test_a_program_stands_after_two_dashes(words: tuple[str, ...]) -> None:
+def test_a_program_is_given_after_two_dashes(words: tuple[str, ...]) -> None:
     done = run("init", *words)
     assert done.exit_code == 2
     assert "--from takes a program after two dashes" in done.err

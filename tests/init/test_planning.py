@@ -147,7 +147,7 @@ def test_the_usual_service_is_that_of_the_remote(
         ),
     ],
 )
-def test_the_line_stands_at_the_end_once(before: str, after: str) -> None:
+def test_the_line_is_added_at_the_end_once(before: str, after: str) -> None:
     assert add_twins_line(before, "baselines") == after
     assert add_twins_line(after, "baselines") == after
 
@@ -290,7 +290,7 @@ def test_the_repository_is_the_last_resort(tmp_path: Path) -> None:
     assert untracked_files(found, ["kept.onnx", "new.onnx"]) == ("kept.onnx", "new.onnx")
 
 
-def test_broken_toml_is_told_with_its_line(tmp_path: Path) -> None:
+def test_the_error_of_broken_toml_names_the_line(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[project]\nname = \n")
     with pytest.raises(UsageError, match=r"pyproject\.toml.*line 2"):
         find_project(tmp_path)

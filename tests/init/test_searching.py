@@ -71,7 +71,7 @@ def test_a_place_must_be_there_and_in_the_project(tmp_path: Path) -> None:
         search(tmp_path / "in", "../out/a.onnx")
 
 
-def test_what_is_no_model_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_model_is_reported_in_one_line(tmp_path: Path) -> None:
     write_dense(tmp_path / "good.onnx")
     (tmp_path / "text.onnx").write_text("hello\n")
     (tmp_path / "pointer.onnx").write_text(POINTER)
@@ -94,7 +94,7 @@ def test_what_is_no_model_is_told_in_one_line(tmp_path: Path) -> None:
     }
 
 
-def test_weights_beside_a_model_must_be_there(tmp_path: Path) -> None:
+def test_the_external_weights_of_a_model_must_exist(tmp_path: Path) -> None:
     model = parse(DENSE.format(width=5), weights={"w": ones(3, 5)})
     path = tmp_path / "large.onnx"
     data = save_beside(model, path, "large.onnx.data")
@@ -111,7 +111,7 @@ def test_weights_beside_a_model_must_be_there(tmp_path: Path) -> None:
     assert "which is not there" in reason
 
 
-def test_a_link_to_a_model_of_the_project_is_no_second_model(tmp_path: Path) -> None:
+def test_a_link_to_a_model_of_the_project_does_not_count_as_a_second_model(tmp_path: Path) -> None:
     write_dense(tmp_path / "project" / "b.onnx")
     write_dense(tmp_path / "store" / "c.onnx")
     (tmp_path / "project" / "a.onnx").symlink_to("b.onnx")
@@ -125,7 +125,7 @@ def test_links_between_folders_end(tmp_path: Path) -> None:
     assert search(tmp_path).models == ("a/model.onnx",)
 
 
-def test_a_name_that_no_table_can_have_is_told(tmp_path: Path) -> None:
+def test_a_name_that_no_table_can_have_is_reported(tmp_path: Path) -> None:
     source = write_dense(tmp_path / "a.onnx")
     try:
         shutil.copy(os.fsencode(source), os.fsencode(tmp_path) + b"/\xff.onnx")
@@ -139,7 +139,7 @@ def test_a_name_that_no_table_can_have_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
-def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     write_dense(tmp_path / "closed" / "a.onnx")
     write_dense(tmp_path / "b.onnx")
     (tmp_path / "closed").chmod(0)

@@ -87,7 +87,7 @@ def test_a_key_names_one_path(parts: list[str]) -> None:
         "[tool.a]\nx = 1\n[project]\nn = 1\n[tool.b]\ny = 1\n# no end of line",
     ],
 )
-def test_tables_stand_beside_any_form_of_the_others(text: str) -> None:
+def test_tables_are_added_to_any_form_of_the_others(text: str) -> None:
     after = add_tables(text, {"a.onnx": SIZES})
     assert after.startswith(text)
     table = tomllib.loads(after)["tool"]["modelperf"]["models"]["a.onnx"]

@@ -78,7 +78,7 @@ def test_a_table_has_no_case_that_the_program_did_not_run() -> None:
     assert "# 3 with x: 1x7 (not in this table)\n" in used_lines(found, "p")
 
 
-def test_of_many_sizes_the_most_used_are_cases_and_the_others_are_counted() -> None:
+def test_the_most_used_of_many_sizes_are_cases_and_the_others_are_counted() -> None:
     declared = (DeclaredInput("x", "int64", ("N", "seq")),)
     found = used(runs(*(sized(100 - n, (1, n)) for n in range(1, 21))), declared=declared)
     assert keys(found) == ["dims = {seq = [1, 2, 3, 4]}"]

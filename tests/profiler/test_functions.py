@@ -35,7 +35,7 @@ def test_a_function_of_a_module_is_named_by_it() -> None:
     assert importable_name(os.path.join) == f"{os.path.__name__}:join"
 
 
-def test_what_only_exists_here_has_no_such_name() -> None:
+def test_local_functions_have_no_importable_name() -> None:
     def local() -> None: ...
 
     shadowed = functools.wraps(functions.work)(lambda: None)
@@ -78,7 +78,7 @@ def test_the_profile_names_the_file_that_the_function_was_read_from(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can pin")
 @pytest.mark.parametrize("has_cores", [True, False])
-def test_this_process_is_pinned_only_where_cores_are_asked_for(*, has_cores: bool) -> None:
+def test_this_process_is_pinned_only_if_cores_are_asked_for(*, has_cores: bool) -> None:
     before = os.sched_getaffinity(0)
     during: list[set[int]] = []
     request = ProfileRequest(has_cores=has_cores)
@@ -89,7 +89,7 @@ def test_this_process_is_pinned_only_where_cores_are_asked_for(*, has_cores: boo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can pin")
-def test_a_process_of_its_own_is_pinned_only_where_cores_are_asked_for() -> None:
+def test_a_process_of_its_own_is_pinned_only_if_cores_are_asked_for() -> None:
     name = "tests.support.functions:require_all_processors"
     (case,) = measure_function(name, ProfileRequest(has_cores=False), SETUP).cases
     assert case.outcome is not Outcome.FAILED, case.reason
@@ -103,7 +103,7 @@ def test_a_call_in_a_process_of_its_own_is_shallow() -> None:
     assert case.outcome is not Outcome.FAILED, case.reason
 
 
-def test_a_call_in_this_process_is_a_few_frames_below_who_asks() -> None:
+def test_a_call_in_this_process_is_a_few_frames_below_its_caller() -> None:
     seen: set[int] = set()
     here = functions.depth()
     measure_function(lambda: seen.add(functions.depth()), ProfileRequest(), SETUP)
@@ -111,7 +111,7 @@ def test_a_call_in_this_process_is_a_few_frames_below_who_asks() -> None:
     assert seen <= set(range(here, here + 10))
 
 
-def test_a_call_in_this_process_runs_in_the_thread_of_who_asks() -> None:
+def test_a_call_in_this_process_runs_in_the_thread_of_its_caller() -> None:
     seen: set[int] = set()
     measure_function(lambda: seen.add(threading.get_ident()), ProfileRequest(), SETUP)
     assert seen == {threading.get_ident()}
@@ -192,7 +192,7 @@ def test_a_function_has_no_named_dimensions() -> None:
         measure_function(functions.work, ProfileRequest(dims={"seq": (4,)}), SETUP)
 
 
-def test_what_was_there_is_set_aside_from_the_collector_only_while_it_is_measured() -> None:
+def test_older_objects_are_frozen_only_during_the_measurement() -> None:
     seen = []
     was_frozen = gc.get_freeze_count()
     gc.unfreeze()
@@ -205,7 +205,7 @@ def test_what_was_there_is_set_aside_from_the_collector_only_while_it_is_measure
             gc.freeze()
 
 
-def test_what_somebody_else_set_aside_stays_so() -> None:
+def test_objects_frozen_by_others_stay_frozen() -> None:
     gc.freeze()
     measure_function(lambda: None, ProfileRequest(), SETUP)
     assert gc.get_freeze_count() > 0

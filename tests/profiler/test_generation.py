@@ -90,7 +90,7 @@ def test_no_prompt_has_no_prefill_and_nothing_generated_no_steps(
     assert ids(profile) == [f"b1-c1-{phase}" for phase in phases]
 
 
-def test_macs_of_a_step_lie_on_a_line_from_the_first_to_the_last() -> None:
+def test_macs_of_steps_grow_linearly_from_the_first_to_the_last() -> None:
     shape = DecoderShape(layers=3)
     request = generation(10, 9, batch_sizes=(2,))
     prefill, step = profile_model(make_decoder(shape), request).cases
@@ -230,7 +230,7 @@ growth: how much longer each step takes than the one before it, ± its 99 % inte
 """)
 
 
-def test_where_the_row_is_too_wide_it_is_a_column() -> None:
+def test_a_row_that_is_too_wide_becomes_a_column() -> None:
     assert shown(measured(), width=60) == snapshot("""\
 
 generation

@@ -32,7 +32,7 @@ def _edges(kernels: tuple[GraphKernel, ...]) -> list[tuple[int | None, tuple[int
     return [(kernel.layer, kernel.inputs) for kernel in kernels]
 
 
-def test_what_was_not_run_has_a_kernel_for_each_layer() -> None:
+def test_a_model_that_did_not_run_has_a_kernel_for_each_layer() -> None:
     kernels = kernels_of_case(_case(_counted(_RESIDUAL)))
     assert _edges(kernels) == [(0, ()), (1, (0,)), (2, (1, 0)), (3, (2,))]
     assert {kernel.ns for kernel in kernels} == {None}
@@ -64,7 +64,7 @@ def test_a_body_hangs_at_the_layer_that_runs_it() -> None:
     assert _edges(kernels) == [(0, ()), (1, (0,)), (2, (0,))]
 
 
-def test_of_a_kept_profile_no_connection_is_known() -> None:
+def test_a_kept_profile_has_no_known_connections() -> None:
     counted = _counted(_RESIDUAL)
     kept = replace(counted, layers=tuple(replace(x, fed_by=None) for x in counted.layers))
     assert kernels_of_case(_case(kept)) == ()

@@ -92,7 +92,7 @@ _CONV = """g (float[1, 8, 6, 6] x) => (y)
 # -- what is fused
 
 
-def test_a_kernel_is_told_by_the_original_tensor_that_it_makes() -> None:
+def test_a_kernel_is_recognized_by_the_original_tensor_that_it_makes() -> None:
     """Conv and Relu in one kernel of another name; its time is shown where the MACs are."""
     steps = (
         _step("fused 1", "FusedConv", "x w", "r"),
@@ -104,7 +104,7 @@ def test_a_kernel_is_told_by_the_original_tensor_that_it_makes() -> None:
     assert _Model(_CONV).shown(run, *steps) == {"c": ["r"], "d": [], "s": [], "y": []}
 
 
-def test_in_a_blocked_layout_what_takes_a_tensor_tells_how_far_its_kernel_goes() -> None:
+def test_in_a_blocked_layout_the_users_of_a_tensor_show_where_its_kernel_ends() -> None:
     """The second kernel is named after the convolution, and has the Add and the Relu in it."""
     steps = (
         _step("r_nchwc", "Conv", "x reorder_w", "reorder_1"),
@@ -196,7 +196,7 @@ def test_a_node_that_runs_as_several_nameless_kernels_has_the_time_of_all() -> N
     assert [round(row.ns) for row in rows[:2]] == [3000, 12000]
 
 
-def test_what_was_folded_into_a_constant_is_not_fused_into_who_takes_it() -> None:
+def test_a_node_folded_into_a_constant_is_not_fused_into_its_users() -> None:
     model = _Model("""g (float[N, 4] x) => (y) {
         s = Shape (x)
         r = Relu (x)
@@ -246,14 +246,14 @@ def test_a_transposition_that_the_model_has_is_a_layer() -> None:
 # -- without a plan
 
 
-def test_without_a_plan_the_names_of_kernels_tell() -> None:
+def test_without_a_plan_the_names_of_kernels_are_used() -> None:
     run = _run(_kernel("r_nchwc", "Conv"), _kernel("d", "Conv"), _kernel("who knows", "Magic"))
     model = _Model(_CONV)
     assert model.shown(run) == {"r": [], "d": []}
     assert [row.kernel for row in model.rows(run) if row.kind is RowKind.OTHER] == ["Magic"]
 
 
-def test_an_engine_can_say_itself_which_nodes_a_kernel_stands_for() -> None:
+def test_an_engine_can_say_itself_which_nodes_a_kernel_represents() -> None:
     def kernel(name: str, op_type: str, *originals: str) -> Kernel:
         return Kernel(name=name, op_type=op_type, self_ns=(1.0,), originals=originals)
 
@@ -360,7 +360,7 @@ _RELU_SIN = "g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }"
         "a noisy minute of the plain inferences",
     ],
 )
-def test_what_the_kernels_do_not_take_is_overhead_and_all_is_scaled_to_the_latency(
+def test_time_outside_kernels_is_overhead_and_all_is_scaled_to_the_latency(
     kernels_us: tuple[int, int], runs_us: tuple[int, int], latency_us: int, shown_ns: list[int]
 ) -> None:
     (relu, sin), (plain, profiled) = kernels_us, runs_us
@@ -372,7 +372,7 @@ def test_what_the_kernels_do_not_take_is_overhead_and_all_is_scaled_to_the_laten
     assert [round(row.ns) for row in rows] == shown_ns
 
 
-def test_noise_that_hits_one_kernel_a_run_is_no_overhead() -> None:
+def test_noise_that_hits_one_kernel_a_run_does_not_count_as_overhead() -> None:
     """No kernel is typically slow, and each run is: the rest is that of the same run."""
     model = _Model("g (float[4] x) => (y) { r = Relu (x)  s = Sin (r)  y = Cos (s) }")
     kernels = [
@@ -384,7 +384,7 @@ def test_noise_that_hits_one_kernel_a_run_is_no_overhead() -> None:
     assert [row.ns for row in layers] == pytest.approx([40_000] * 3)
 
 
-def test_kernels_that_do_not_tell_every_run_are_held_against_a_typical_one() -> None:
+def test_kernels_without_a_time_for_every_run_are_compared_with_a_typical_one() -> None:
     model = _Model(_RELU_SIN)
     run = _run(_kernel("r", "Relu", 20, 20, 20), _kernel("y", "Sin", 70, 70), plain_us=100)
     rows = model.rows(run)

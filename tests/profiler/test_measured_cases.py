@@ -72,7 +72,7 @@ def test_both_sides_of_a_pair_are_returned_complete(
     ("undisturbed", "others_ns", "waits"),
     [(True, 600_000_000, True), (True, 0, False), (False, 600_000_000, False)],
 )
-def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
+def test_layers_are_undisturbed_if_others_ran_and_the_policy_wants_it(
     model: PreparedModel, *, undisturbed: bool, others_ns: int, waits: bool
 ) -> None:
     measured = make_measurement(8.0)
@@ -86,7 +86,9 @@ def test_layers_are_undisturbed_where_others_ran_and_that_is_wanted(
     assert (last.kind is RowKind.WAITING) == (first.ns == 3e6) == waits
 
 
-def test_kernels_of_a_device_are_said_to_have_the_time_of_their_start(model: PreparedModel) -> None:
+def test_a_note_says_that_kernels_of_a_device_have_the_time_of_their_start(
+    model: PreparedModel,
+) -> None:
     def notes_of(provider: str) -> tuple[str, ...]:
         kernel = Kernel(name="k", op_type="Conv", self_ns=(3e6,) * 20, provider=provider)
         run = KernelRun(kernels=(kernel,), run_ns=(4e6,) * 20)
@@ -102,7 +104,7 @@ def test_kernels_of_a_device_are_said_to_have_the_time_of_their_start(model: Pre
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setup", [SETUP, replace(SETUP, limit_s=50.0)])
-def test_no_outputs_are_read_where_nobody_compares_them(model: PreparedModel, setup: Setup) -> None:
+def test_no_outputs_are_read_if_they_are_not_compared(model: PreparedModel, setup: Setup) -> None:
     pair = Pair(model, model, SETUP, setup)
     for compares_outputs in (True, False):
         wanted = Wanted(lambda _: True, compares_outputs=compares_outputs)
@@ -112,7 +114,7 @@ def test_no_outputs_are_read_where_nobody_compares_them(model: PreparedModel, se
         ] * 2
 
 
-def test_what_one_run_tells_holds_for_every_number_of_cores() -> None:
+def test_facts_from_one_run_hold_for_every_number_of_cores() -> None:
     first, second = measure_model(MODEL, ProfileRequest(cores=(1, 2)), SETUP).cases
     assert first.static.coverage == 1.0
     assert first.static is second.static

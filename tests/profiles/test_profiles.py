@@ -391,7 +391,7 @@ def test_a_key_that_a_profile_is_made_from_may_not_be_missing(store: ProfileStor
     assert checked > 80
 
 
-def test_what_is_computed_from_other_values_may_be_missing(store: ProfileStore) -> None:
+def test_values_computed_from_others_may_be_missing(store: ProfileStore) -> None:
     document = copy.deepcopy(DOCUMENT)
     (case,) = document["profile"]["cases"]
     for key in ("load_ms", "first_load_ms", "first_inference_ms", "layer_types"):
@@ -413,7 +413,7 @@ def test_what_is_computed_from_other_values_may_be_missing(store: ProfileStore) 
     ],
     ids=["no JSON", "no UTF-8", "a newer schema, whatever else it has"],
 )
-def test_what_is_no_profile_of_this_version_is_refused(
+def test_a_file_that_is_not_a_profile_of_this_version_is_refused(
     store: ProfileStore, content: str | bytes, message: str
 ) -> None:
     write(store, content)
@@ -595,14 +595,14 @@ def test_one_that_cannot_be_read_hides_no_other(store: ProfileStore) -> None:
     assert "does not end in .json" in found.unusable[1].reason
 
 
-def test_a_place_that_cannot_be_written_is_said_before_measuring(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_reported_before_measuring(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="Give another --profile-dir"):
         ProfileStore(tmp_path / "file", "net", "net.onnx").check_writable()
     ProfileStore(tmp_path / "new" / "folder", "net", "net.onnx").check_writable()
 
 
-def test_a_profile_of_other_weights_beside_the_model_is_told(tmp_path: Path) -> None:
+def test_a_profile_of_other_external_weights_is_reported(tmp_path: Path) -> None:
     model = tmp_path / "net.onnx"
     text = "g (float[1,16] x) => (float[1,8] y) { y = MatMul(x, w) }"
     weights = save_beside(parse(text, weights={"w": ones(16, 8)}), model)
@@ -627,7 +627,7 @@ def test_side_by_side_are_the_cases_that_both_have() -> None:
     ]
 
 
-def test_a_case_that_failed_in_one_is_told_of_the_other_alone() -> None:
+def test_a_case_that_failed_in_one_profile_is_shown_for_the_other_alone() -> None:
     other = timed(4, cores=2).cases[0]
     failed = CaseProfile(other.case, None, None, Outcome.FAILED, "it crashed")
     before, after = (
@@ -641,7 +641,7 @@ def test_a_case_that_failed_in_one_is_told_of_the_other_alone() -> None:
 
 @given(st.lists(st.floats(0.1, 9.0), min_size=5, max_size=5))
 @settings(max_examples=20, deadline=None)
-def test_what_differs_most_comes_first_even_if_the_whole_got_faster(now: list[float]) -> None:
+def test_the_largest_difference_comes_first_even_if_the_whole_got_faster(now: list[float]) -> None:
     """Nothing was shown of two kept profiles, so a slowdown is not less of a cause than a gain."""
     profile = measured_classifier()
     (case, *_) = profile.cases
@@ -659,7 +659,7 @@ def test_what_differs_most_comes_first_even_if_the_whole_got_faster(now: list[fl
         assert sizes == sorted(sizes, reverse=True)
 
 
-def test_one_case_each_is_a_pair_whatever_they_are() -> None:
+def test_one_case_on_each_side_makes_a_pair() -> None:
     found = put_side_by_side(named(timed(5), "a"), named(timed(3, cores=4), "b"))
     (pair,) = found.pairs
     assert pair.id == "b1-c1 -> b1-c4"
@@ -674,7 +674,7 @@ def test_one_case_each_is_a_pair_whatever_they_are() -> None:
 
 @given(st.floats(0.01, 100, allow_subnormal=False), st.floats(0.01, 100, allow_subnormal=False))
 @settings(max_examples=20)
-def test_what_the_types_and_the_layers_take_more_is_the_whole_difference(
+def test_the_differences_of_types_and_layers_add_up_to_the_whole(
     before_ms: float, after_ms: float
 ) -> None:
     (pair,) = put_side_by_side(named(timed(before_ms)), named(timed(after_ms), "b")).pairs
@@ -686,7 +686,7 @@ def test_what_the_types_and_the_layers_take_more_is_the_whole_difference(
         assert all((time.share, time.low_ns, time.high_ns) == (None,) * 3 for time in times)
 
 
-def test_what_was_not_the_same_is_told() -> None:
+def test_differences_between_the_runs_are_reported() -> None:
     before = timed(5)
     after = replace(
         with_engine(version="1.32.0"),
@@ -707,7 +707,7 @@ def at_dims(given: tuple[tuple[str, int], ...] | None) -> NamedProfile:
     return named(replace(timed(5), cases=(case,)))
 
 
-def test_dimensions_of_one_size_are_told_though_no_case_is_named_after_them(
+def test_dimensions_of_one_size_are_reported_though_no_case_is_named_after_them(
     store: ProfileStore,
 ) -> None:
     short, long, own = at_dims((("seq", 64),)), at_dims((("seq", 128),)), at_dims(())
@@ -947,7 +947,7 @@ OPENVINO = "--engine openvino --batch 2 --cores 1"
         }.items()
     ],
 )
-def test_what_would_show_a_difference_is_said(
+def test_the_command_that_would_show_a_difference_is_named(
     before: Profile, after: Profile, expected: str
 ) -> None:
     found = put_side_by_side(named(before), named(after, "b"))
@@ -961,7 +961,7 @@ def test_a_profile_with_a_roofline_is_measured_at_the_given_dimensions() -> None
     assert command in " ".join(shown.replace("\\\n", " ").split())
 
 
-def test_what_a_narrow_terminal_leaves_out_is_not_explained() -> None:
+def test_columns_that_a_narrow_terminal_leaves_out_are_not_explained() -> None:
     found = put_side_by_side(named(timed(5)), named(timed(5), "b"))
     for width, is_shown in ((120, True), (70, False)):
         text = render_side_by_side(found, 2, replace(PLAIN, width=width))

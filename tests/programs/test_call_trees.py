@@ -57,7 +57,7 @@ def _lines(calls: Sequence[CallChange]) -> list[str]:
 
 
 @given(TREES, TREES)
-def test_what_a_function_calls_keeps_the_time_of_each_side(
+def test_callees_of_a_function_keep_the_time_of_each_side(
     before: CallNode, after: CallNode
 ) -> None:
     calls = merged_calls(_profiles(before), _profiles(after))

@@ -100,7 +100,7 @@ def test_a_failed_assertion_shows_the_speedup_with_its_interval(
     assert repr(speedup) == text
 
 
-def test_what_runs_the_same_on_both_sides_has_the_speedup_1() -> None:
+def test_work_that_is_the_same_on_both_sides_has_the_speedup_1() -> None:
     same = CaseComparison(CASE, (), (), outcome=Verdict.UNCHANGED)
     by_plan = CaseComparison(CASE, (), (), how=How.PLAN)
     assert same.speedup <= 1

@@ -76,7 +76,7 @@ def test_a_recorded_call_without_inferences_has_a_note(repository: pytest.Pytest
 
 
 @pytest.mark.slow
-def test_the_code_of_the_accepted_commit_runs_beside_that_of_the_work_tree(
+def test_the_code_of_the_accepted_commit_runs_against_that_of_the_work_tree(
     repository: pytest.Pytester,
 ) -> None:
     """Each side imports its own tree, and the functions that grew are named."""

@@ -142,14 +142,16 @@ def test_ignored_files_are_not_compared_with_the_commit(repository: ProgramRepos
     assert accepted_commit(stored_program(seen), file, repository.path) == brought
 
 
-def test_nothing_is_accepted_that_is_not_committed(repository: ProgramRepository) -> None:
+def test_uncommitted_files_are_not_accepted(repository: ProgramRepository) -> None:
     repository.commit("first", FIRST)
     told = refusal(repository, None, seen_of(SECOND))
     assert "recorded before its files were committed" in told
     assert "no commit in this history added this file" in told
 
 
-def test_ends_of_lines_that_git_converts_are_no_difference(repository: ProgramRepository) -> None:
+def test_ends_of_lines_that_git_converts_do_not_count_as_a_difference(
+    repository: ProgramRepository,
+) -> None:
     text = b"A = 1\r\nB = 2\r\n"
     repository.write({".gitattributes": b"*.py text\n", "reader.py": text})
     file = repository.record(stored_program(seen_of({"reader.py": text})))

@@ -128,7 +128,7 @@ def _with_other_model() -> WorkComparison:
         ((30.0, 31.0), Verdict.INCONCLUSIVE),
     ],
 )
-def test_a_duet_of_a_changed_model_decides_where_its_session_varies_more(
+def test_a_duet_of_a_changed_model_decides_if_its_session_varies_more(
     model_ms: tuple[float, float], verdict: Verdict
 ) -> None:
     work = _with_other_model()
@@ -235,7 +235,7 @@ def _function(place: str, calls: int, own_ms: float) -> FunctionTime:
     return FunctionTime(place=place, file=None, calls=calls, own_ns=round(own_ms * _MS))
 
 
-def test_an_inference_is_no_function_of_the_program() -> None:
+def test_an_inference_does_not_count_as_a_function_of_the_program() -> None:
     place = "built-in method onnxruntime.capi.onnxruntime_pybind11_state.run"
     profiles = [[CallProfile(functions=(_function(place, 1, ms),))] for ms in (1.0, 4.0)]
     assert not grown_functions(*profiles)
@@ -304,7 +304,7 @@ def test_a_function_that_is_not_slower_in_each_profile_is_not_named() -> None:
     assert [each.place for each in grown_functions(before, after)] == ["reader.py:b"]
 
 
-def test_a_growth_that_is_small_beside_that_of_the_call_names_no_function() -> None:
+def test_a_small_part_of_the_growth_of_a_call_names_no_function() -> None:
     before, after = (
         [CallProfile(functions=(_function("reader.py:read", 1, ms),))] for ms in (1.0, 2.0)
     )

@@ -376,7 +376,7 @@ def test_it(modelperf):
     assert not any("<locals>" in place or " at 0x" in place for place in places)
 
 
-def test_what_was_read_are_the_files_of_the_tree_alone(project: Project) -> None:
+def test_only_files_of_the_tree_count_as_read(project: Project) -> None:
     station = project.reach(
         """
 import onnxruntime as ort
@@ -551,7 +551,9 @@ def test_a_test_that_a_side_lacks_is_missing_there(project: Project, test: str) 
     assert caught.value.side == "before"
 
 
-def test_an_import_error_of_the_test_file_is_no_missing_test(project: Project) -> None:
+def test_an_import_error_of_the_test_file_is_not_reported_as_a_missing_test(
+    project: Project,
+) -> None:
     project.write({"test_program.py": "import no_such_module\n"})
     with pytest.raises(MeasureError, match="no_such_module"):
         project.start().wait_reached()
@@ -574,7 +576,7 @@ def test_it(modelperf):
     assert len(station.call(1, 0)) == 1
 
 
-def test_a_station_that_ends_before_it_is_told_its_test_leaves_nothing_open(
+def test_a_station_that_ends_before_it_gets_its_test_leaves_nothing_open(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []

@@ -46,7 +46,7 @@ def test_each_difference_of_a_session_is_one_sentence(now: SessionWork, differen
     assert found.changed == {"rec.onnx"}
 
 
-def test_the_sentence_on_another_model_is_told_from_other_work() -> None:
+def test_the_sentence_on_another_model_differs_from_that_on_other_work() -> None:
     longer = replace(_REC, sha256="b" * 64, inferences=(replace(_SMALL, count=4),))
     found = compare_work(_work(_REC), _work(longer))
     assert found.other_models == ("rec.onnx is another model (MACs 100 -> 400, +300.0 %)",)
@@ -66,7 +66,7 @@ def test_a_model_without_a_digest_is_never_known_to_be_the_same() -> None:
     assert compare_work(_work(unknown), _work(unknown)).changed == {"rec.onnx"}
 
 
-def test_what_grew_beyond_the_tolerance_is_worse_and_less_is_no_answer() -> None:
+def test_a_count_beyond_the_tolerance_is_worse_and_a_smaller_one_decides_nothing() -> None:
     grown = compare_work(_work(_REC), _work(replace(_REC, inferences=(_WIDE,))))
     macs = {m.name: m for m in work_metrics(grown, Tolerances())}["macs"]
     assert (macs.verdict, macs.reason) == (Verdict.REGRESSED, grown.differences[0])
@@ -76,7 +76,7 @@ def test_what_grew_beyond_the_tolerance_is_worse_and_less_is_no_answer() -> None
     assert not {m.name: m for m in work_metrics(shrunk, Tolerances())}["macs"].gated
 
 
-def test_inferences_before_the_first_item_are_work_where_both_sides_know_them() -> None:
+def test_inferences_before_the_first_item_are_work_if_both_sides_know_them() -> None:
     streams = replace(_work(_REC), first_item_inferences=1)
     waits = replace(streams, first_item_inferences=12)
     found = compare_work(streams, waits)

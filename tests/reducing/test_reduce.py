@@ -137,7 +137,7 @@ def test_a_decomposed_activation_is_found_wherever_it_is(layer: int) -> None:
     assert found.written.shows_slowdown
 
 
-def test_of_several_changes_the_one_that_takes_longest_is_kept() -> None:
+def test_the_slowest_of_several_changes_is_kept() -> None:
     found, kept = reduced(stack(), stack({1: DECOMPOSED, 3: LONGER, 5: DECOMPOSED}))
     # The other product is new, and does nothing before.
     assert kept.operators == [["Identity"], ["MatMul"]]
@@ -173,7 +173,7 @@ def test_a_slowdown_of_every_product_is_shown_by_one() -> None:
     assert len(found.left_out) == LAYERS - 1
 
 
-def test_where_nothing_is_slower_no_file_is_written() -> None:
+def test_without_a_slowdown_no_file_is_written() -> None:
     found, kept = reduced(stack(), stack({2: "a{0} = Tanh (m{0})"}))
     assert found.verdict is not Verdict.REGRESSED
     assert (kept.operators, found.search, found.written) == ([], None, None)

@@ -58,7 +58,7 @@ def test_rounds_that_vary_wildly_see_no_slowdown() -> None:
     assert "would have been seen" not in text
 
 
-def test_nothing_slower_is_an_answer_with_what_could_have_been_seen() -> None:
+def test_without_a_slowdown_the_answer_has_the_smallest_one_it_would_have_seen() -> None:
     assert shown(nothing_slower()) == snapshot("""\
 old.onnx → new.onnx b8-c1: not slower: +0.3 % (99.91 % interval −1.7 … +2.3 %), allowed +3 %
 a slowdown of 1.2 % or more would have been seen
@@ -77,7 +77,7 @@ def test_the_same_models_have_no_figures() -> None:
     )
 
 
-def test_a_reason_of_several_steps_is_told_once() -> None:
+def test_a_reason_of_several_steps_is_shown_once() -> None:
     found = make_reduction()
     steps = tuple(
         ReduceStep(units=units, shown=StepAnswer.FAILED, allowed=0.02, reason="no kernel for Tan")
@@ -108,7 +108,7 @@ note: 2 duets in 21.0 s; the chance of any wrong answer is at most 1 %
 """)
 
 
-def test_what_drawn_weights_do_not_show_is_said_in_report_and_readme() -> None:
+def test_report_and_readme_say_that_drawn_weights_do_not_show_the_slowdown() -> None:
     found = make_reduction()
     written = replace(known(found.written), metric=figure(0.5, 0.5, Verdict.INCONCLUSIVE))
     found = replace(found, written=written)

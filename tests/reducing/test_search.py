@@ -82,7 +82,7 @@ def search(units: TableUnits, longer: Sequence[float] | None = None) -> UnitSear
 
 
 @given(st.data(), st.integers(1, 80))
-def test_one_slow_unit_is_found_wherever_it_is_and_whatever_a_profile_says(
+def test_one_slow_unit_is_found_at_any_position_and_with_any_profile(
     data: st.DataObject, count: int
 ) -> None:
     slow = data.draw(st.integers(0, count - 1))
@@ -132,7 +132,7 @@ def test_nothing_is_asked_twice() -> None:
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_where_no_units_are_shown_to_be_slower_none_are_kept(is_open: bool) -> None:  # noqa: FBT001  # a parameter
+def test_if_no_units_are_shown_to_be_slower_none_are_kept(is_open: bool) -> None:  # noqa: FBT001  # a parameter
     found = search(TableUnits([1.0] * 5, [1.0] * 5, is_open=is_open))
     assert (found.kept, found.is_smallest, found.shown_by) == ((), False, None)
     assert {step.shown for step in found.steps} == {
@@ -215,7 +215,7 @@ def run_cut(cut: Cut) -> dict[str, np.ndarray]:
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-def test_what_was_cut_out_computes_the_same_as_in_the_whole(plans: OpenPlans) -> None:
+def test_a_cut_out_part_computes_the_same_as_in_the_whole(plans: OpenPlans) -> None:
     whole = run_cut(plans.cut(plans.units).before)
     x = next(iter(plans.sides[0].rig.workload.feeds.values())).array
     model = network("Softplus (b)")

@@ -136,7 +136,7 @@ def test_a_throughput_that_was_measured_is_not_computed() -> None:
 
 
 @given(st.floats(0.1, 10), st.floats(0.5, 0.99), st.floats(1.01, 2))
-def test_what_takes_longer_does_less_with_the_interval_turned_round(
+def test_throughput_is_the_inverse_of_latency_with_the_interval_reversed(
     value: float, down: float, up: float
 ) -> None:
     entry: Any = change_entry(Ratio(value, value * down, value * up))
@@ -177,7 +177,7 @@ def parameter(layer: dict[str, Any], name: str) -> list[str | None]:
     return next(values, [])
 
 
-def test_of_a_profile_each_layer_says_where_it_ran_and_all_precisions_add_up() -> None:
+def test_each_layer_of_a_profile_says_where_it_ran_and_all_precisions_add_up() -> None:
     (case,) = one_model(profile_data(measured_classifier()))["cases"]
     layers = {layer["names"][0]: layer for layer in case["layers"]}
     (fused,) = layers["stem_convolution"]["fused"][0]
@@ -211,7 +211,7 @@ def test_a_layer_that_no_kernel_ran_for_is_not_there() -> None:
     assert (states["flatten"], states["pool"]) == (["not there"], ["ran"])
 
 
-def test_what_was_only_counted_has_layers_and_no_point_and_no_time() -> None:
+def test_a_counted_model_has_layers_but_no_point_and_no_time() -> None:
     model = one_model(profile_data(static_classifier((1, 8))))
     assert model["points"] == [[]]
     for case in model["cases"]:
@@ -236,7 +236,7 @@ def test_every_layer_of_a_light_model_is_in_the_data_of_its_profile() -> None:
     assert all(parameter(layer, "kernel_shape") for layer in convolutions)
 
 
-def test_what_the_chosen_case_alone_needs_is_packed_case_by_case() -> None:
+def test_data_for_the_chosen_case_alone_is_packed_case_by_case() -> None:
     page = render_profile_page(static_classifier((1, 8)))
     (model,) = json.loads(unpacked(page, "data"))["models"]
     assert all(case.keys().isdisjoint({"layers", "types", "graph"}) for case in model["cases"])
@@ -302,7 +302,7 @@ def test_the_calls_of_a_program_are_in_ms_on_both_sides() -> None:
     ]
 
 
-def test_what_changed_is_in_ms_and_says_what_it_explains() -> None:
+def test_a_change_is_in_ms_and_has_its_share_of_the_difference() -> None:
     (case,) = one_model(comparison_data(compared(SLOWER)))["cases"]
     types = {entry["type"]: entry for entry in case["types"]}
     assert types["Conv"]["change_ms"] == pytest.approx(2.29)
@@ -339,7 +339,7 @@ def at(name: str, index: int) -> LayerRow:
     return replace(made, time=replace(known(made.time), layer=index))
 
 
-def test_layers_stand_in_the_order_of_the_graph_and_those_that_are_gone_where_they_were() -> None:
+def test_layers_are_in_graph_order_and_removed_ones_in_their_old_place() -> None:
     layers = (
         LayerChange(at("c", 3), at("c", 2)),
         LayerChange(at("gone first", 0), None),
@@ -395,7 +395,7 @@ def test_a_layer_has_the_same_number_on_the_pages_of_a_profile_and_of_a_comparis
         assert layer["numbers"] == [numbers[name] for name in layer["ids"]]
 
 
-def test_the_zeros_of_weights_are_in_a_page_only_where_weights_were_read() -> None:
+def test_the_zeros_of_weights_are_in_a_page_only_if_weights_were_read() -> None:
     (dense,) = one_model(profile_data(measured_classifier()))["cases"]
     assert not any("sparsity" in layer for layer in dense["layers"])
     profile = measured_classifier()
@@ -445,7 +445,7 @@ def test_a_run_opens_on_its_worst_case() -> None:
     assert second["start"] == "b8-c2"
 
 
-def test_models_of_one_name_are_told_apart_by_the_part_of_their_paths_that_differs() -> None:
+def test_models_of_one_name_are_distinguished_by_the_part_of_their_paths_that_differs() -> None:
     paths = ("/p/one/export/model.onnx", "/p/two/export/model.onnx", "/p/encoder.onnx")
     told = [
         outcome(SAME, f"{path}::{SAME.id}", model=make_model(Path(path).name, path, None, 97))
@@ -582,7 +582,7 @@ def test_only_the_worst_case_of_a_page_is_open() -> None:
     assert not re.findall(r"<details[^>]* open>", render_run_page(run(outcome(SAME))))
 
 
-def test_a_headline_tells_counts_once_and_the_worst_of_what_needs_attention() -> None:
+def test_a_headline_has_counts_once_and_the_worst_of_what_needs_attention() -> None:
     def headline(*cases: CaseComparison) -> str:
         return run_report(run(*map(outcome, cases))).headline
 
@@ -611,7 +611,7 @@ def test_the_figures_of_a_case_come_first_on_the_page_of_a_profile() -> None:
     assert noisy.tone is Tone.UNSURE
 
 
-def test_the_page_of_a_profile_has_its_latency_and_what_the_graph_tells() -> None:
+def test_the_page_of_a_profile_has_its_latency_and_the_facts_of_the_graph() -> None:
     text = Markup(render_profile_page(measured_cases())).text
     for told in (
         "b1-c1 1 1 0.1234 ± 0.6 %",
@@ -622,7 +622,7 @@ def test_the_page_of_a_profile_has_its_latency_and_what_the_graph_tells() -> Non
         assert told in text
 
 
-def test_of_many_cases_only_those_with_something_to_say_have_a_section() -> None:
+def test_only_noteworthy_ones_of_many_cases_have_a_section() -> None:
     fine = [outcome(SAME, f"test_{n}.py::test[b1-c2]") for n in range(60)]
     page = render_run_page(run(*fine, outcome(SLOWER)))
     assert page.count("<details") == 1
@@ -653,7 +653,7 @@ def test_no_name_becomes_a_part_of_a_page(name: str) -> None:
     assert tags_of_pages(name) == tags_of_pages("a")
 
 
-def test_a_name_that_is_no_unicode_leaves_the_page_one_that_can_be_written() -> None:
+def test_a_page_with_a_name_that_is_not_unicode_can_be_written() -> None:
     page = render_comparison_page(with_names("\ud800"))
     assert "\\ud800" in page.encode("utf-8").decode("utf-8")
 
@@ -745,7 +745,7 @@ def model_path() -> str:
     return str(light_model("squeezenet"))
 
 
-def test_compare_writes_a_page_beside_its_report(tmp_path: Path) -> None:
+def test_compare_writes_a_page_in_addition_to_its_report(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     result = command("compare", model_path(), model_path(), "--static", "--html", str(target))
     assert (result.exit_code, result.err) == (0, "")
@@ -753,7 +753,7 @@ def test_compare_writes_a_page_beside_its_report(tmp_path: Path) -> None:
     assert "squeezenet.onnx → " in Markup(target.read_text("utf-8")).text
 
 
-def test_a_page_on_standard_output_is_all_that_stands_there() -> None:
+def test_a_page_on_standard_output_is_alone_there() -> None:
     result = command("compare", model_path(), model_path(), "--static", "--html", "-")
     assert result.out.startswith("<!doctype html>")
     assert result.out.endswith("</html>\n")
@@ -767,7 +767,9 @@ def test_a_page_on_standard_output_is_all_that_stands_there() -> None:
         (("profile", "m", "--html", "no/page.html"), "cannot write no/page.html"),
     ],
 )
-def test_a_page_that_has_no_place_is_told_at_once(arguments: Sequence[str], message: str) -> None:
+def test_a_page_that_cannot_be_written_is_reported_at_once(
+    arguments: Sequence[str], message: str
+) -> None:
     result = command(*arguments)
     assert result.exit_code == 2
     assert message in result.err

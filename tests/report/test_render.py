@@ -280,7 +280,7 @@ def test_markdown_that_is_too_long_says_what_it_leaves_out() -> None:
     assert len(shown.encode()) <= 2_000
 
 
-def test_a_table_turns_where_its_columns_do_not_fit() -> None:
+def test_a_table_is_transposed_if_its_columns_do_not_fit() -> None:
     table = Table(
         "", (Column("case"), Column("first token"), Column("tokens/s")), (("b1", "1", "2"),)
     )
@@ -295,7 +295,7 @@ tokens/s      2
 """)
 
 
-def test_what_is_brief_is_shown_instead_of_the_details() -> None:
+def test_brief_blocks_replace_the_details_on_a_terminal_without_them() -> None:
     brief = Paragraph((Line(text="in short"),), is_brief=True)
     detail = Paragraph((Line(text="at length"),), is_detail=True)
     report = Report(title="", subject="net", blocks=(brief, detail))

@@ -62,11 +62,11 @@ def measured_by(engine: str, effort: PeakEffort = QUICK) -> Peaks:
 
 
 @pytest.mark.parametrize("precision", PRODUCTS)
-def test_a_product_has_as_many_macs_as_its_size_says(precision: str) -> None:
+def test_a_product_has_the_macs_of_its_size(precision: str) -> None:
     assert static_of(product_model(SIZE, precision)).macs == SIZE**3
 
 
-def test_the_sum_moves_as_many_bytes_as_were_asked_for() -> None:
+def test_the_sum_moves_the_requested_number_of_bytes() -> None:
     (layer,) = (
         layer for layer in static_of(memory_model(6 * MIB)).layers if layer.op_type == "Add"
     )
@@ -145,7 +145,7 @@ def test_peaks_below_those_of_fewer_cores_are_measured_again(tmp_path: Path) -> 
     assert measure.cores == [1, 2, 2]
 
 
-def test_peaks_that_stay_below_those_of_fewer_cores_are_told(tmp_path: Path) -> None:
+def test_peaks_that_stay_below_those_of_fewer_cores_are_reported(tmp_path: Path) -> None:
     measure = FakeMeasuring(40e9, 30e9, 20e9)
     found = find_rooflines(measured_cases(), Setup(), tmp_path, measure=measure)
     assert measure.cores == [1, 2, 2]
@@ -154,7 +154,7 @@ def test_peaks_that_stay_below_those_of_fewer_cores_are_told(tmp_path: Path) -> 
     assert note.startswith("a peak of 2 cores is below that of fewer")
 
 
-def test_a_broken_cache_is_told_and_measured_anew(tmp_path: Path) -> None:
+def test_a_broken_cache_is_reported_and_measured_again(tmp_path: Path) -> None:
     measure = FakeMeasuring()
     profile = measured_classifier()
     assert profile.machine is not None
@@ -199,7 +199,7 @@ def test_peaks_that_cannot_be_measured_are_a_note(tmp_path: Path) -> None:
     assert found.notes == ("b1-c1: no roofline: the worker was ended by SIGKILL.",)
 
 
-def test_whoever_waits_is_told_what_for() -> None:
+def test_a_wait_is_shown_with_its_reason() -> None:
     steps: list[str] = []
     measure_peaks("key", FACTS, Setup(), place(steps), replace(QUICK, precisions=("float32",)))
     assert MEASURING in steps

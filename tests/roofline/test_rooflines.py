@@ -185,7 +185,7 @@ def test_a_tensor_that_stays_inside_of_a_kernel_is_not_moved(residual: StaticPro
     assert moved(residual, 0) == moved(residual, 0, 1, 2) == 3 * TENSOR
 
 
-def test_what_is_read_outside_of_a_kernel_too_is_written(residual: StaticProfile) -> None:
+def test_a_tensor_read_outside_its_kernel_too_is_written(residual: StaticProfile) -> None:
     # m goes to the product with its sigmoid as well.
     assert moved(residual, 0, 1) == 4 * TENSOR
     # a goes to the root as well, which is not in this kernel.
@@ -207,9 +207,7 @@ def test_more_bytes_are_never_attainable_faster(
 
 
 @given(BANDWIDTHS, SIZES)
-def test_nothing_that_was_measured_exceeds_the_bandwidth(
-    bandwidths: list[Bandwidth], size: int
-) -> None:
+def test_no_measured_traffic_exceeds_the_bandwidth(bandwidths: list[Bandwidth], size: int) -> None:
     peaks = make_peaks(bandwidths=tuple(bandwidths))
     rates = [each.bytes_per_second for each in bandwidths]
     for each in bandwidths:
@@ -218,7 +216,7 @@ def test_nothing_that_was_measured_exceeds_the_bandwidth(
 
 
 @given(st.floats(1.0, 1e9), RATES, BANDWIDTHS)
-def test_the_least_time_is_that_of_the_bound_and_the_gain_is_what_lies_above(
+def test_the_least_time_is_that_of_the_bound_and_the_gain_is_the_rest(
     ns: float, rate: float, bandwidths: list[Bandwidth]
 ) -> None:
     peaks = make_peaks(macs_per_second={"float32": rate}, bandwidths=tuple(bandwidths))
@@ -415,7 +413,7 @@ MACs, of the bandwidth
 """)
 
 
-def test_what_is_faster_than_the_roof_is_never_more_than_all_of_it() -> None:
+def test_a_layer_faster_than_the_roof_reaches_at_most_100_percent() -> None:
     case = run_of(LINEAR, (LINEAR_MACS / 50, (0,)))
     text = shown(beneath(case, bandwidths=(Bandwidth(MIB, 1e15),)), 80)
     assert text == snapshot("""\
@@ -436,7 +434,7 @@ GMAC/s of float32; modelperf profile --measure-peaks measures them again
 """)
 
 
-def test_layers_without_a_roof_are_told() -> None:
+def test_layers_without_a_roof_are_listed() -> None:
     case = run_of(LINEAR, (1e6, (0,)), precision="bfloat16")
     assert "1 layer left out: no peak is known of bfloat16\n" in shown(beneath(case), None)
 

@@ -32,7 +32,7 @@ def file_in(folder: Path) -> Path:
     return folder / f"{KEY}.json"
 
 
-def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
+def test_kept_peaks_are_found_again(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "peaks"
     assert keep_peaks(folder, PEAKS) is None
     assert find_peaks(folder, KEY) == KeptPeaks((PEAKS,))

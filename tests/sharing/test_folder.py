@@ -42,7 +42,7 @@ def test_an_archive_holds_them_in_a_folder_of_its_name_and_is_the_same_each_time
 
 
 @pytest.mark.parametrize("name", ["there", "there.zip"])
-def test_what_exists_is_replaced_only_if_it_may_be(name: str, tmp_path: Path) -> None:
+def test_an_existing_target_is_replaced_only_on_request(name: str, tmp_path: Path) -> None:
     target = str(tmp_path / name)
     write_folder({"a.txt": b"of before"}, target)
     with pytest.raises(UsageError, match="exists already: give --output another name, or --force"):
@@ -64,7 +64,7 @@ def test_a_missing_parent_is_named_with_the_command_that_makes_it(tmp_path: Path
         check_folder(str(tmp_path / "missing" / "new"), may_replace=False)
 
 
-def test_a_file_in_the_place_of_a_folder_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(OutputError, match="it is not a folder"):
         check_folder(str(tmp_path / "file"), may_replace=True)
@@ -77,7 +77,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(name: st
         check_folder(f"/proc/{name}", may_replace=False)
 
 
-def test_nothing_is_left_of_a_folder_that_could_not_be_written(tmp_path: Path) -> None:
+def test_a_folder_that_could_not_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot write"):
         write_folder({"a.txt": b"first", "no/such/b.txt": b""}, str(tmp_path / "new"))
     assert list(tmp_path.iterdir()) == []

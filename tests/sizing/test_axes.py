@@ -117,7 +117,7 @@ FOLLOWED: dict[str, tuple[str, int, dict[str, tuple[int, ...]], dict[str, object
 
 
 @pytest.mark.parametrize(("graph", "axis", "weights", "expected"), FOLLOWED.values(), ids=FOLLOWED)
-def test_what_is_found_along_an_axis(
+def test_facts_found_along_an_axis(
     graph: str, axis: int, weights: dict[str, tuple[int, ...]], expected: dict[str, object]
 ) -> None:
     found = _follow(graph, axis, **weights)
@@ -136,7 +136,7 @@ def test_a_scalar_that_is_gathered_from_wants_nothing() -> None:
     assert _follow(graph, 1) == AxisUses()
 
 
-def test_a_cache_is_told_by_what_is_added_to_it() -> None:
+def test_a_cache_is_recognized_by_what_is_added_to_it() -> None:
     graph = """g (float[1,P,4] past, float[1,S,4] x) => (float[1,T,4] y) {
         y = Concat<axis = 1>(past, x)
     }"""

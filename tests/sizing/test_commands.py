@@ -69,7 +69,7 @@ def test_an_error_says_where_the_sizes_come_from() -> None:
     assert "S=6 in x[1]: MatMul 'y' takes 6 features" in run("profile", "m.onnx", *QUICK).err
 
 
-def test_what_ran_is_told_from_what_only_fits() -> None:
+def test_sizes_that_ran_are_distinguished_from_those_that_only_fit() -> None:
     assert "One inference ran with these sizes" in run("profile", "m.onnx").err
     assert "These sizes fit by shapes" in run("profile", "m.onnx", "--static").err
 
@@ -81,7 +81,7 @@ def test_guessed_sizes_are_run_and_shown() -> None:
     assert result.err == "guessed: modelperf profile m.onnx --static --json - --dim S=6\n"
 
 
-def test_a_guess_changes_nothing_where_all_sizes_are_known() -> None:
+def test_a_guess_changes_nothing_if_all_sizes_are_known() -> None:
     typed = ("shapes", "m.onnx", "--dim", "S=6")
     assert run(*typed, "--guess") == run(*typed)
 

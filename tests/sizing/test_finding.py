@@ -133,7 +133,7 @@ def test_a_larger_size_that_does_not_run_leaves_the_usual_one() -> None:
     ("channels", "stride", "size"),
     [("3", 16, 224), ("3", 80, 240), ("1,3", 80, 240), ("1,4", 2, 64)],
 )
-def test_images_are_told_by_their_channels(channels: str, stride: int, size: int) -> None:
+def test_images_are_recognized_by_their_channels(channels: str, stride: int, size: int) -> None:
     """Detectors of torchvision take images without a batch; the latents of a diffuser are none."""
     image = "x" if "," in channels else "i"
     model = parse(
@@ -153,7 +153,7 @@ def test_a_product_with_stored_weights_has_the_size_of_these(rows: int) -> None:
     assert (found.sizes, found.tried) == ({"S": rows}, 1)
 
 
-def test_what_an_operator_has_at_its_other_input_is_tried_next() -> None:
+def test_the_size_at_the_other_input_of_an_operator_is_tried_next() -> None:
     words, places, positions = zeros(9, 4), zeros(99, 4), np.arange(23)[None]
     model = parse(TRACED, {"words": words, "places": places, "positions": positions})
     found = _by_shapes(model)
@@ -161,14 +161,14 @@ def test_what_an_operator_has_at_its_other_input_is_tried_next() -> None:
     assert found.dims[1].reason == "Add 'y' has this size at another input"
 
 
-def test_sizes_behind_strides_tell_no_size_of_an_input() -> None:
+def test_sizes_behind_strides_do_not_determine_the_size_of_an_input() -> None:
     dims = [OpenDim(name, (Candidate(224, ""),)) for name in ("H", "W")]
     chosen = next(choices(dims))
     misfit = MisfitError("", where="Concat 'c'", sizes=(28, 27))
     assert not list(choices_told(misfit, dims, chosen))
 
 
-def test_an_operator_without_elements_tells_no_size() -> None:
+def test_an_operator_without_elements_determines_no_size() -> None:
     dims = [OpenDim("S", (Candidate(64, ""),))]
     told = choices_told(MisfitError("", where="Add 'a'", sizes=(64, 0)), dims, next(choices(dims)))
     assert {each["S"].size for each in told} == {64}
@@ -245,7 +245,7 @@ def test_another_measurement_is_not_waited_for_long() -> None:
         elsewhere.submit(lock.__exit__, None, None, None).result()
 
 
-def test_what_cannot_fit_says_what_was_tried() -> None:
+def test_the_error_of_sizes_that_cannot_fit_says_what_was_tried() -> None:
     model = parse(
         """g (float[1,S] x) => (float[1,2] y, float[1,2] z) {
             y = MatMul(x, w)

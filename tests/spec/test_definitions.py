@@ -119,6 +119,6 @@ def test_an_example_is_a_value_that_can_be_read(setting: Setting) -> None:
     ],
     ids=str,
 )
-def test_what_a_help_says_to_type_can_be_typed(setting: Setting, typed: str) -> None:
+def test_commands_in_a_help_text_can_be_typed(setting: Setting, typed: str) -> None:
     text = typed.replace("PORT", "8888").replace("popen//python=PATH", "popen")
     assert read_typed(setting, [text] if setting.is_repeatable else text, "here")

@@ -71,7 +71,7 @@ def validate() -> Callable[[Mapping[str, object]], object]:
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_a_run_accepts_is_valid(
+def test_tables_that_a_run_accepts_are_valid(
     text: str, validate: Callable[[Mapping[str, object]], object]
 ) -> None:
     table = tomllib.loads(text)
@@ -80,7 +80,7 @@ def test_what_a_run_accepts_is_valid(
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_a_run_refuses_is_invalid(
+def test_tables_that_a_run_refuses_are_invalid(
     text: str, validate: Callable[[Mapping[str, object]], object]
 ) -> None:
     table = tomllib.loads(text)

@@ -22,7 +22,7 @@ def test_any_number_of_comparisons_keeps_the_level(versions: int, level: float, 
 @pytest.mark.parametrize(
     ("versions", "planned"), [(2, 2), (3, 3), (4, 4), (5, 4), (9, 5), (12, 6), (1025, 12)]
 )
-def test_as_many_comparisons_are_planned_as_halving_takes(versions: int, planned: int) -> None:
+def test_the_planned_number_of_comparisons_is_that_of_halving(versions: int, planned: int) -> None:
     assert SearchLevels(versions, 0.01).planned == planned
 
 

@@ -63,7 +63,7 @@ def test_pure_noise_has_hardly_any() -> None:
     assert sum(bool(changes(noise(seed, 40, 0.02), 0.02)) for seed in range(100)) < 5
 
 
-def test_points_whose_few_rounds_agree_by_chance_are_no_step() -> None:
+def test_points_whose_few_rounds_agree_by_chance_do_not_make_a_step() -> None:
     """Runs of four rounds, the usual number, by their t interval: 5 of 200 would be too many."""
     rounds = np.random.default_rng(1).normal(0.0, 0.02, (200, 60, 4))
     critical = float(scipy.stats.t.ppf(0.983, 3)) / NormalDist().inv_cdf(0.95)
@@ -88,7 +88,7 @@ def test_a_step_below_what_a_twin_may_differ_by_is_none() -> None:
     assert changes([0.0] * 20 + [0.011] * 20, 0.0) == [20]
 
 
-def test_a_single_point_off_the_others_is_no_step() -> None:
+def test_a_single_point_off_the_others_does_not_make_a_step() -> None:
     assert changes([0.0] * 10 + [0.02] + [0.0] * 10, 0.005) == []
     assert changes([0.0] * 10 + [0.02], 0.005) == []
     assert changes([0.0] * 10 + [0.02] * 2, 0.005) == [10]
@@ -103,14 +103,14 @@ def test_uncertain_points_count_less() -> None:
     assert find_changes(make_levels(levels, [0.01**2] * 10 + [0.2**2] * 3)) == []
 
 
-def test_the_error_of_a_link_is_no_step() -> None:
+def test_the_error_of_a_link_does_not_make_a_step() -> None:
     """All points of a baseline are off by the error of its link."""
     levels = [0.0] * 20 + [0.02] * 20
     assert changes(levels, 0.005) == [20]
     assert changes(levels, 0.005, [0.0] * 20 + [0.01**2] * 20) == []
 
 
-def test_the_errors_of_the_links_on_two_branches_are_no_step() -> None:
+def test_the_errors_of_the_links_on_two_branches_do_not_make_a_step() -> None:
     """A baseline was reverted, and the next one was linked to that before both."""
     linked = LinkedBaselines()
     reverted, later = linked.add(0, 0.0075**2), linked.add(0, 0.0075**2)

@@ -319,7 +319,9 @@ def duet_with(values: Sequence[float]) -> list[Pair]:
 @pytest.mark.parametrize("setting", ["usual", "noisy"])
 @pytest.mark.parametrize("percent", [50.0, 95.0])
 @pytest.mark.parametrize("ratio", [1.0, 1.05])
-def test_what_is_simulated_is_what_runs(setting: str, percent: float, ratio: float) -> None:
+def test_the_simulated_rule_is_the_one_that_runs(
+    setting: str, percent: float, ratio: float
+) -> None:
     before, after = (side[:15] for side in duets(setting))
     after = after + np.float32(math.log(ratio))
     if percent == 50.0:
@@ -418,7 +420,7 @@ def test_swapped_sides_have_the_opposite_answer(values: list[float], level: floa
 
 
 @given(differences, rates)
-def test_an_answer_stands_whatever_comes_after(values: list[float], level: float) -> None:
+def test_an_answer_stays_whatever_comes_after(values: list[float], level: float) -> None:
     rule = DuetRule(level=level)
     pairs = duet_with(values)
     first = judge_duet(pairs, rule)
@@ -436,7 +438,7 @@ def test_an_answer_stands_whatever_comes_after(values: list[float], level: float
 )
 # It passes at a planned look, and the last look for alarms would show an improvement.
 @example(rounds=6, seed=6, shift=-0.09375, level=0.005)
-def test_an_answer_stands_where_no_more_rounds_come(
+def test_an_answer_stays_if_no_more_rounds_come(
     rounds: int, seed: int, shift: float, level: float
 ) -> None:
     """The last look spends what is left of the level, and takes no answer back."""
@@ -570,7 +572,7 @@ def test_rounds_that_agree_exactly_agree_to_a_tick_of_the_clock() -> None:
         pytest.param(replace(EQUAL, running_ns=(0,) * 30), id="a process clock that stands still"),
     ],
 )
-def test_the_agreement_of_a_clock_that_tells_nothing_is_no_evidence(side: Turns) -> None:
+def test_equal_times_of_a_coarse_clock_are_not_evidence(side: Turns) -> None:
     pairs = [(side, side)] * 35
     for percent in (50.0, 95.0):
         assert judge_duet(pairs, RULE, percent, is_last=True).is_open
@@ -579,7 +581,7 @@ def test_the_agreement_of_a_clock_that_tells_nothing_is_no_evidence(side: Turns)
     assert judge_once_a_round(loads, RULE, 35, is_last=True, tick_ns=100).is_open
 
 
-def test_no_number_of_rounds_tells_what_the_clock_does_not() -> None:
+def test_more_rounds_do_not_help_if_the_clock_is_too_coarse() -> None:
     """A tick widens the interval as noise does, but more rounds do not narrow it again."""
     schedule = Schedule((Look(35, 35, RULE.level),), (Look(35, 35, RULE.pass_level),))
     values = math.log(1.02) + 0.06 * np.linspace(-1.0, 1.0, 35)
@@ -595,7 +597,7 @@ def test_no_number_of_rounds_tells_what_the_clock_does_not() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["quiet", "autocorrelated"])
-def test_what_is_detectable_is_detected_nine_times_in_ten(setting: str) -> None:
+def test_a_detectable_change_is_detected_nine_times_in_ten(setting: str) -> None:
     """At the median of what 300 runs of 13 rounds say they could see."""
     rule = DuetRule(level=RULE.level, looks=(13,))
     schedule = Schedule(spend_level((13,), (13,), RULE.level), ())
@@ -607,7 +609,7 @@ def test_what_is_detectable_is_detected_nine_times_in_ten(setting: str) -> None:
     assert 0.83 <= found <= 0.97
 
 
-def test_what_a_tail_needs_is_told_in_rounds() -> None:
+def test_the_needs_of_a_tail_are_given_in_rounds() -> None:
     """Where two rounds make one difference, twice as many are needed."""
     values = [0.0, 0.05, 0.01, 0.06, 0.02, 0.04, 0.03, 0.07]
     single = [
@@ -870,7 +872,7 @@ def test_other_percentiles_never_undo_an_answer_or_widen_an_interval(
     rates,
 )
 @settings(deadline=None)
-def test_what_holds_for_a_lower_percentile_holds_for_a_higher_one(
+def test_a_limit_broken_at_a_lower_percentile_is_broken_at_a_higher_one(
     rounds: list[list[int]], limit: float, level: float
 ) -> None:
     answers = [
@@ -958,7 +960,7 @@ def test_few_sessions_seldom_misjudge_a_limit(
         assert answers.count(wrong) <= scipy.stats.binom.ppf(0.999, 1000, 0.005)
 
 
-def test_what_is_seen_once_a_round_has_a_budget_too() -> None:
+def test_figures_with_one_sample_a_round_have_a_budget_too() -> None:
     loads = [101.0, 99.0, 100.0, 102.0, 98.0, 100.0]
 
     assert judge_typical(loads, 90.0, 0.005).answer is BudgetAnswer.OVER
@@ -972,7 +974,7 @@ def test_what_is_seen_once_a_round_has_a_budget_too() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.02, 0.06, 0.2])
-def test_a_further_process_of_the_old_model_is_no_regression(spread: float) -> None:
+def test_a_further_process_of_the_old_model_does_not_count_as_a_regression(spread: float) -> None:
     """At the boundary, with what is allowed: at most the level."""
     rng = np.random.default_rng(9)
     recorded = rng.normal(0.0, spread, (4000, FEWEST_PROCESSES))

@@ -90,7 +90,7 @@ def known(percentiles: Sequence[Percentile]) -> list[Percentile]:
     ("percent", "needed"),
     [(50.0, 11), (90.0, 64), (95.0, 130), (97.0, 219), (99.0, 662), (99.9, 6636)],
 )
-def test_a_percentile_needs_as_many_samples_as_mlperf_says(percent: float, needed: int) -> None:
+def test_a_percentile_needs_the_samples_that_mlperf_requires(percent: float, needed: int) -> None:
     assert needed_samples(percent) == needed
 
 
@@ -172,7 +172,7 @@ def test_the_order_of_rounds_does_not_matter(rounds: list[list[int]]) -> None:
             assert a.high_ns == pytest.approx(b.high_ns, rel=1e-6)
 
 
-def test_a_tail_that_all_rounds_share_is_told_by_all_samples() -> None:
+def test_a_tail_that_all_rounds_share_is_estimated_from_all_samples() -> None:
     """Where rounds do not differ the interval is that of independent samples, not of six rounds."""
     rounds = [[1000 + i + r for i in range(0, 600, 6)] for r in range(6)]
 
@@ -267,7 +267,7 @@ def watched(
     )
 
 
-def test_pairs_that_were_disturbed_do_not_count_where_most_were_not() -> None:
+def test_pairs_that_were_disturbed_do_not_count_if_most_were_not() -> None:
     before = watched([100] * 10, [0] * 10)
     after = watched([110] * 7 + [900] * 3, [0] * 7 + [1, 2, 1])
     assert paired_difference((before, after)) == pytest.approx(math.log(1.1))
@@ -277,7 +277,7 @@ def test_pairs_that_were_disturbed_do_not_count_where_most_were_not() -> None:
     assert paired_difference((before, slow)) == pytest.approx(math.log(9.0))
 
 
-def test_where_few_pairs_were_left_alone_the_quick_undisturbed_turns_speak() -> None:
+def test_with_few_undisturbed_pairs_the_quick_undisturbed_turns_decide() -> None:
     quiet = [100, 104, 108, 112, 116]
     before = watched(quiet + [700] * 15, [0] * 5 + [3] * 15)
     after = watched([800] * 15 + [2 * ns for ns in quiet], [2] * 15 + [0] * 5)
@@ -298,7 +298,7 @@ def test_waiting_for_a_processor_is_not_the_models_time() -> None:
     assert paired_difference((only_one, before)) == pytest.approx(math.log(0.5))
 
 
-def test_in_a_disturbed_round_turns_that_hardly_waited_speak() -> None:
+def test_in_a_disturbed_round_the_turns_that_hardly_waited_decide() -> None:
     """A long wait is never known exactly, so the time that is left is not either."""
     before = watched(
         [100, 101, 102, 900, 900, 900, 900], [1] * 7, [100, 101, 102, 20, 30, 500, 700]
@@ -393,7 +393,7 @@ def test_a_clock_that_sees_no_time_pass_breaks_nothing() -> None:
     assert summarize([[0] * 12, [0] * 12], batch_size=1).percentile(50.0).low_ns == 0.0
 
 
-def test_the_spread_of_inferences_is_told_from_that_of_sessions() -> None:
+def test_the_spread_of_inferences_is_distinguished_from_that_of_sessions() -> None:
     rng = np.random.default_rng(8)
     logs = rng.normal(0.0, 0.03, (300, 1)) + rng.normal(0.0, 0.01, (300, 400))
 

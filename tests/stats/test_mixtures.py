@@ -62,7 +62,7 @@ def test_a_pass_takes_each_member_as_often_as_its_weight_says() -> None:
     assert [member.share for member in found.members] == pytest.approx([9 / 19, 10 / 19])
 
 
-def test_turns_of_one_kind_are_no_workload() -> None:
+def test_turns_of_one_kind_do_not_make_a_workload() -> None:
     plain = [Turns(times_ns=(1, 2, 3))]
 
     assert summarize_mixture(plain, 0.95) is None
@@ -127,7 +127,7 @@ def test_the_pass_and_the_members_share_the_level() -> None:
     assert {each.decision.confidence for each in worse.members} == {1 - 2 * 0.0025}
 
 
-def test_kinds_of_inferences_are_no_modes() -> None:
+def test_kinds_of_inferences_are_not_taken_for_modes() -> None:
     """Members differ tenfold, and a session that is slower is not a mode that one side has more."""
     pairs = rounds_of(12, sessions=0.05, passes=1)
 

@@ -66,7 +66,7 @@ def rounds(  # noqa: PLR0913  # what each of four figures is, and how they vary
         (-0.05, RatioAnswer.BETTER),
     ],
 )
-def test_a_small_change_of_a_part_is_told_from_the_allowed_one(
+def test_a_small_change_of_a_part_is_distinguished_from_the_allowed_one(
     shift: float, answer: RatioAnswer
 ) -> None:
     found = judge_parts(rounds(9, shift=shift), RULE, is_last=True)
@@ -82,7 +82,7 @@ def test_a_fifth_of_a_percent_is_seen() -> None:
     assert found.answer is RatioAnswer.WORSE
 
 
-def test_what_holds_in_place_alone_leaves_the_case_open() -> None:
+def test_a_difference_in_place_only_leaves_the_case_open() -> None:
     found = judge_parts(rounds(9, shift=0.04, alone=0.02), RULE, is_last=True)
     assert found.answer is RatioAnswer.OPEN
     assert known(found.low) < 1.02
@@ -173,13 +173,13 @@ def test_each_side_of_a_few_pairs_has_its_undisturbed_runs() -> None:
     assert paired_shift(before, after) == 30
 
 
-def test_where_no_run_is_undisturbed_each_side_has_a_quantile_of_its_own() -> None:
+def test_if_no_run_is_undisturbed_each_side_has_a_quantile_of_its_own() -> None:
     before = Turns(times_ns=(100, 400, 400, 500), switches=(1, 1, 1, 1))
     after = Turns(times_ns=(700, 130, 600, 600), switches=(1, 1, 1, 1))
     assert paired_shift(before, after) == 30
 
 
-def test_waiting_for_a_processor_is_no_time_of_a_part() -> None:
+def test_waiting_for_a_processor_does_not_count_as_time_of_a_part() -> None:
     before = Turns(times_ns=(100,) * 3, running_ns=(100,) * 3)
     after = Turns(times_ns=(150,) * 3, running_ns=(104,) * 3)
     assert paired_shift(before, after) == 4
@@ -250,7 +250,7 @@ def test_on_busy_processors_an_answer_holds_for_both_bounds_of_the_whole(
     assert known(found.low) <= 1 + shift <= known(found.high)
 
 
-def test_turns_that_nobody_disturbed_tell_the_time_of_the_whole_among_many() -> None:
+def test_undisturbed_turns_among_many_give_the_time_of_the_whole() -> None:
     times = (WHOLE, *(2 * WHOLE,) * 8)
     waited = Turns(times_ns=times, running_ns=(WHOLE,) * 9, unstalled_ns=(2 * WHOLE,) * 9)
     usual = rounds(5, shift=0.0)

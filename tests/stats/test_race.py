@@ -76,7 +76,7 @@ def decision(ratio: float, low: float, high: float, *, is_faster: bool = True) -
     return Decision(answer=answer, confidence=0.99, rounds=9, ratio=ratio, low=low, high=high)
 
 
-def test_of_those_that_cannot_be_told_apart_the_simplest_stands_first() -> None:
+def test_the_simplest_of_those_that_may_be_equal_comes_first() -> None:
     found = [
         decision(1.30, 1.20, 1.41),
         decision(1.32, 1.22, 1.43),

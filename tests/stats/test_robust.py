@@ -24,12 +24,12 @@ def test_without_disturbances_it_is_the_median() -> None:
     assert calm_time(runs, 0) == pytest.approx(float(np.median(runs)))
 
 
-def test_neighbouring_ticks_of_a_coarse_clock_are_not_told_apart() -> None:
+def test_neighbouring_ticks_of_a_coarse_clock_are_not_distinguished() -> None:
     assert calm_time([1000.0] * 5 + [2000.0] * 5, 1000) == pytest.approx(1500.0, abs=1.0)
 
 
 @given(_TIMES, st.floats(1e-3, 1e3))
-def test_it_is_one_of_the_shorter_runs_and_scales_with_them(
+def test_the_calm_time_is_among_the_shorter_runs_and_scales_with_them(
     runs: list[float], factor: float
 ) -> None:
     found = calm_time(runs, 0)
@@ -64,7 +64,7 @@ def test_an_interval_holds_the_time_as_often_as_it_says(
 
 
 @pytest.mark.parametrize("sessions", [(), (40,), (20, 20), (20, 10, 5)])
-def test_too_few_sessions_or_other_runs_do_not_tell_how_sure_a_time_is(
+def test_too_few_sessions_or_other_runs_give_no_error_of_a_time(
     sessions: tuple[int, ...],
 ) -> None:
     assert CalmTime.of([1.0, 2.0] * 20, sessions, max).doubts(0.99) == ()
@@ -161,5 +161,5 @@ def test_after_the_last_step_comes_the_first() -> None:
     ],
     ids=["few rounds", "one step", "one length"],
 )
-def test_a_slope_that_nothing_tells_is_none(rounds: list[SteppedTimes], steps: int) -> None:
+def test_an_undetermined_slope_is_none(rounds: list[SteppedTimes], steps: int) -> None:
     assert slope_of(rounds, steps, 0.95) is None

@@ -25,14 +25,14 @@ shares = st.floats(0.0, 1.0)
 
 
 @given(drifts, shares)
-def test_what_is_as_fast_as_recorded_is_always_explained(
+def test_a_model_as_fast_as_recorded_is_always_explained(
     others: Sequence[float], taken: float
 ) -> None:
     assert MachineDrift.of(others).explains(ShortLook(1.0, taken))
 
 
 @given(ratios, drifts, shares)
-def test_what_is_explained_stays_so_if_it_is_faster_or_the_machine_is_busier(
+def test_an_explained_model_stays_explained_if_faster_or_on_a_busier_machine(
     slowdown: float, others: Sequence[float], taken: float
 ) -> None:
     if MachineDrift.of(others).explains(ShortLook(slowdown, taken)):
@@ -49,7 +49,7 @@ def test_the_order_of_the_others_does_not_matter(
 
 
 @given(st.lists(ratios, min_size=1, max_size=30), st.floats(1.0, 1.5))
-def test_more_is_explained_where_the_others_are_slower(others: list[float], by: float) -> None:
+def test_more_is_explained_if_the_others_are_slower(others: list[float], by: float) -> None:
     slower = [by * each for each in others]
     assert MachineDrift.of(slower).most() >= MachineDrift.of(others).most() - 1e-12
 
@@ -72,17 +72,17 @@ def test_on_a_quiet_machine_30_percent_are_not_explained(others: list[float]) ->
 
 
 @given(st.lists(st.floats(1.4, 1.6), min_size=8, max_size=30), st.floats(1.0, 1.5))
-def test_a_machine_on_which_everything_takes_half_as_long_again_is_no_suspicion(
+def test_a_machine_on_which_everything_takes_half_as_long_again_raises_no_suspicion(
     others: list[float], slowdown: float
 ) -> None:
     assert MachineDrift.of(others).explains(ShortLook(slowdown))
 
 
-def test_one_slow_model_among_others_is_no_drift() -> None:
+def test_one_slow_model_among_others_does_not_make_a_drift() -> None:
     assert not MachineDrift.of([1.0, 1.02, 0.98, 2.1]).explains(ShortLook(2.0))
 
 
-def test_what_slows_only_some_models_does_not_explain_the_slowdown_of_another() -> None:
+def test_a_slowdown_of_some_models_does_not_explain_that_of_another() -> None:
     others = [1.0, 1.2, 1.0, 1.18, 1.2, 1.02, 1.15, 1.2]
     assert not MachineDrift.of(others).explains(ShortLook(1.25))
 

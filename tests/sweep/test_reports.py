@@ -225,7 +225,7 @@ def spot_lines(sweep: Sweep) -> list[str]:
     return [line.text for line in opening[len(sweep.sides) :] if line.on is On.TEXT]
 
 
-def test_what_is_best_and_what_may_be_is_named() -> None:
+def test_the_best_configuration_and_possible_ones_are_named() -> None:
     found = {
         "any latency will do": spot_lines(one_model(None)),
         "indistinguishable": spot_lines(one_model(None, half_width=0.2)),
@@ -252,7 +252,7 @@ def test_what_is_best_and_what_may_be_is_named() -> None:
     )
 
 
-def test_a_mean_is_not_called_a_median_where_the_table_has_none() -> None:
+def test_a_mean_is_not_called_a_median_if_the_table_has_none() -> None:
     point = make_point(Configuration(Case(1, 1)), 5.0)
     assert point.latency is not None
     few = tuple(
@@ -272,27 +272,27 @@ def in_phase(phase: Phase, median_ms: float) -> SweepPoint:
     return make_point(Configuration(case), median_ms)
 
 
-def test_a_prefill_is_not_the_quickest_where_steps_compete() -> None:
+def test_a_prefill_is_not_the_quickest_if_steps_compete() -> None:
     points = [in_phase(Phase.PREFILL, 0.5), in_phase(Phase.STEP, 5.0)]
     sweep = make_sweep(make_side("decoder.onnx", points, 1.0), threshold_ms=1.0)
     (line,) = spot_lines(sweep)
     assert line.endswith("the quickest is b1-c1-prompt16-generate8-step at 5.000 ms")
 
 
-def test_where_no_step_could_be_measured_there_is_no_best() -> None:
+def test_without_measured_steps_there_is_no_best() -> None:
     points = [in_phase(Phase.PREFILL, 0.5), failed(in_phase(Phase.STEP, 5.0))]
     sweep = make_sweep(make_side("decoder.onnx", points))
     assert spot_lines(sweep) == ["best: no step could be measured"]
 
 
-def test_what_is_undecided_and_gives_less_than_the_best_asks_for_no_more_time() -> None:
+def test_an_undecided_step_below_the_best_asks_for_no_more_time() -> None:
     sweep = one_model(10.45)
     (side,) = sweep.sides
     assert side.spot.undecided == ("b8-c1",)
     assert not any("--max-seconds" in line for line in spot_lines(sweep))
 
 
-def test_where_nothing_could_be_measured_there_is_no_best_and_no_table() -> None:
+def test_without_measured_cases_there_is_no_best_and_no_table() -> None:
     points = [failed(p) for p in measured() if p.configuration.case.cores == 1]
     sweep = make_sweep(make_side("encoder.onnx", points))
     assert render_sweep(sweep, TextStyle(80)) == snapshot("""\
@@ -309,7 +309,7 @@ engine onnxruntime 1.31.1: CPUExecutionProvider,
 """)
 
 
-def test_a_side_that_was_not_measured_says_so_beside_one_that_was() -> None:
+def test_a_side_that_was_not_measured_says_so_next_to_one_that_was() -> None:
     points = measured()[:2]
     sweep = make_sweep(
         make_side("old.onnx", [failed(p) for p in points]), make_side("new.onnx", points)
@@ -319,7 +319,7 @@ def test_a_side_that_was_not_measured_says_so_beside_one_that_was() -> None:
     assert "A b8-c1, A b8-c1-s2: failed: the worker was ended" in text
 
 
-def test_each_reason_is_told_once_with_all_that_it_is_about() -> None:
+def test_each_reason_is_shown_once_with_all_cases_that_have_it() -> None:
     text = render_sweep(two_models(), PLAIN)
     assert text.count(TOO_FEW) == 1
     assert "b1-c4, b1-c4-s2, b8-c4, b8-c4-s2: skipped: it wants 4 cores" in text
@@ -342,7 +342,7 @@ def test_a_page_begins_with_every_configuration_that_is_missing_and_then_the_bes
     ]
 
 
-def test_dimensions_have_a_column_only_where_they_vary() -> None:
+def test_dimensions_have_a_column_only_if_they_vary() -> None:
     points = [
         make_point(make_configuration(dims=(("seq", size),)), size / 10) for size in (64, 128)
     ]
@@ -372,7 +372,7 @@ def test_an_interval_wider_than_its_value_says_no_more_than_that() -> None:
     assert "5.000 ± >100 %   5.450  200.0 ± >100 %  <\n" in text
 
 
-def test_engines_are_told_apart_where_they_differ() -> None:
+def test_engines_are_distinguished_if_they_differ() -> None:
     before, after = two_models().sides
     assert render_sweep(two_models(), PLAIN).count("engine onnxruntime") == 1
     older = replace(before, engine=replace(ENGINE, version="1.20.1"))
@@ -438,7 +438,7 @@ total               0.900  1.000  +0.100\
 """)
 
 
-def test_the_line_has_the_change_of_the_latency_whatever_decides() -> None:
+def test_the_line_always_has_the_change_of_the_latency() -> None:
     macs = Metric("macs", 100, 200, Verdict.REGRESSED, allowed=0.0)
     p50 = replace(P50, verdict=Verdict.PASSED, measured_ratio=1.002, interval=(0.999, 1.005))
     text = render_sweep(replace(two_models(), comparison=compared(macs, p50)), PLAIN)
@@ -558,7 +558,7 @@ def test_json_has_null_for_what_was_not_measured_and_says_why() -> None:
     assert found["b8-c1"]["latency"]["p95_ms"] is None
 
 
-def test_json_has_null_for_what_is_no_number() -> None:
+def test_json_has_null_for_nan_and_infinity() -> None:
     point = replace(
         make_point(make_configuration(), 2.0, None), throughput=Ratio(math.inf, None, None)
     )
@@ -622,7 +622,7 @@ def test_csv_has_a_row_for_each_side_and_configuration() -> None:
     assert all(row["latency_ratio"] == "" for row in rows_of(one_model()))
 
 
-def test_every_report_tells_the_phases_of_a_generation_apart() -> None:
+def test_every_report_distinguishes_the_phases_of_a_generation() -> None:
     phases = [GenerationPhase(phase, 16, 8) for phase in (Phase.STEP, Phase.PREFILL)]
     points = [make_point(Configuration(Case(1, 1, phase=phase)), 2.0) for phase in phases]
     sweep = make_sweep(make_side("decoder.onnx", points, None), threshold_ms=None)

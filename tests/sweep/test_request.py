@@ -134,7 +134,7 @@ def test_all_layers_are_those_of_every_case(models: Path, extensions: Extensions
     assert [case.id for case in known(found.comparison).cases] == ["b1-c1", "b4-c1"]
 
 
-def test_two_models_are_compared_where_they_were_measured_together(
+def test_two_models_are_compared_if_they_were_measured_together(
     models: Path, extensions: Extensions
 ) -> None:
     found = sweep(models, ["base.onnx", "slow_800us.onnx"], extensions, threshold_ms=0.5)
@@ -173,7 +173,7 @@ def test_a_model_that_fails_leaves_the_other_alone(models: Path, extensions: Ext
     assert after.spot.best == "b2-c1"
 
 
-def test_nothing_measured_is_a_failure(models: Path, extensions: Extensions) -> None:
+def test_a_sweep_without_measured_cases_has_failed(models: Path, extensions: Extensions) -> None:
     found = sweep(models, ["crash.onnx"], extensions)
     assert found.has_failed
     assert found.sides[0].spot.best is None

@@ -166,14 +166,14 @@ def test_a_bound_that_is_the_threshold_is_within() -> None:
     assert find_sweet_spot((point,), 19.999).best is None
 
 
-def test_a_sweep_has_failed_only_where_nothing_was_measured() -> None:
+def test_a_sweep_has_failed_only_if_nothing_was_measured() -> None:
     good = make_point(make_configuration(), 1.0)
     lost = SweepPoint(configuration=make_configuration(2), outcome=Outcome.FAILED, reason="lost")
     assert Sweep(sides=(make_side("m.onnx", (lost,)),)).has_failed
     assert not Sweep(sides=(make_side("m.onnx", (lost, good)),)).has_failed
 
 
-def test_the_id_names_streams_only_where_there_are_several() -> None:
+def test_the_id_names_streams_only_if_there_are_several() -> None:
     assert make_configuration(4, 2).id == "b4-c2"
     assert make_configuration(4, 2, 3, (("seq", 64),)).id == "b4-c2-seq64-s3"
 

@@ -102,7 +102,7 @@ def test_times_are_measured_and_a_note_says_that_nothing_was_pinned(
 
 
 @pytest.mark.parametrize("system", [sitecustomize.WINDOWS], indirect=True)
-def test_a_budget_of_what_the_system_does_not_tell_is_not_judged(
+def test_a_budget_of_a_figure_that_the_system_lacks_is_not_judged(
     call: Call, tmp_path: Path
 ) -> None:
     with (tmp_path / "pyproject.toml").open("a", encoding="utf-8") as file:

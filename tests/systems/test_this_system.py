@@ -42,7 +42,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
     return known(process.stdout).readline().strip()
 
 
-def test_a_process_tells_its_memory() -> None:
+def test_the_memory_of_a_process_is_known() -> None:
     peak, resident = OWN_PROCESS.peak_bytes(), OWN_PROCESS.resident_bytes()
     assert known(peak) > 1 << 20
     assert resident is None or resident > 1 << 20
@@ -75,7 +75,7 @@ def test_a_lock_is_free_when_its_process_is_ended(tmp_path: Path) -> None:
     os.close(handle)
 
 
-def test_what_a_process_started_ends_with_it() -> None:
+def test_children_of_a_process_end_with_it() -> None:
     # The tree is known before the process starts anything.
     with started("input()\n" + WITH_CHILD) as process:
         tree = TREES.tree_of(process.pid)

@@ -69,7 +69,7 @@ def test_a_worker_runs_before_the_background() -> None:
     assert kernel32.calls == ["priority 0x8000 of 1"]
 
 
-def test_a_system_that_tells_nothing_has_no_figures() -> None:
+def test_a_system_that_reports_nothing_has_no_figures() -> None:
     process = WindowsProcess(None)
     process.settle()
     assert process.allowed_processors() is None

@@ -174,7 +174,7 @@ def test_any_name_of_a_file_is_found(repository: Repository, name: str) -> None:
     assert repository.taken("HEAD~1", name) == model(1)
 
 
-def test_a_model_below_a_linked_folder_is_found_where_it_really_lies(
+def test_a_model_below_a_linked_folder_is_found_at_its_real_path(
     repository: Repository, tmp_path: Path
 ) -> None:
     repository.commit({"models/m.onnx": model(1)})
@@ -286,12 +286,14 @@ def test_external_data_outside_of_the_folder_is_never_written(
 
 
 @given(st.lists(st.sampled_from(["..", ".", "a", "", "b.bin"]), max_size=6).map("/".join))
-def test_a_place_is_inside_where_the_path_it_makes_is_below_the_folder(place: str) -> None:
+def test_a_place_is_inside_if_the_path_it_makes_is_below_the_folder(place: str) -> None:
     made = os.path.normpath(os.path.join("/top/folder", place))  # noqa: PTH118  # as text only
     assert is_inside(place) == made.startswith("/top/folder/")
 
 
-def test_a_file_that_is_no_model_is_refused_by_its_place_and_ref(repository: Repository) -> None:
+def test_the_error_of_a_file_that_is_not_a_model_names_its_path_and_ref(
+    repository: Repository,
+) -> None:
     repository.commit({"m.onnx": b"\x80\x02 no model"})
     repository.commit({"m.onnx": model(1)})
     with pytest.raises(ModelError, match=r"m\.onnx as of HEAD~1 \([0-9a-f]{10}\) is not an ONNX"):
@@ -347,7 +349,7 @@ def test_an_unknown_ref_is_refused_with_what_to_type(
 
 
 @pytest.mark.parametrize("text", ["-x", "--help", "--output=stolen", "a\0b", "", "  "])
-def test_what_git_could_take_for_an_option_never_reaches_it(
+def test_text_that_git_could_take_for_an_option_never_reaches_it(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     repository.commit({"m.onnx": model(1)})
@@ -375,7 +377,7 @@ def test_a_shallow_clone_says_how_to_get_the_rest(repository: Repository, tmp_pa
     assert shallow.taken("HEAD~1") == model(1)
 
 
-def test_no_repository_is_said(tmp_path: Path) -> None:
+def test_a_missing_repository_is_reported(tmp_path: Path) -> None:
     folder = Repository(tmp_path)
     (tmp_path / "m.onnx").write_bytes(model(1))
     assert "is in no git repository" in folder.refusal("HEAD~1")
@@ -395,7 +397,7 @@ def test_a_repository_of_another_user_says_how_to_trust_it(
     assert f"git config --global --add safe.directory {repository.path.resolve()}`" in said
 
 
-def test_that_git_is_not_installed_is_said_only_where_it_is_needed(
+def test_a_missing_git_is_reported_only_if_it_is_needed(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.commit({"m.onnx": model(2)})
@@ -440,7 +442,7 @@ def test_a_pointer_without_git_lfs_says_what_to_install(
     assert "Install git-lfs, then run `git lfs fetch origin HEAD`" in said
 
 
-def test_a_pointer_becomes_its_file_where_no_filter_is_set_up(
+def test_a_pointer_becomes_its_file_if_no_filter_is_set_up(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.commit({"m.onnx": POINTER})
@@ -470,7 +472,7 @@ def test_a_file_that_git_lfs_cannot_get_says_what_to_fetch(
 
 
 @pytest.mark.parametrize("told", ["git-lfs: not found", "git-lfs: command not found"])
-def test_a_filter_whose_shell_does_not_find_git_lfs_is_told_as_missing(
+def test_a_filter_whose_shell_does_not_find_git_lfs_is_reported_as_missing(
     repository: Repository, told: str
 ) -> None:
     """Shells differ: dash says the first, bash the second."""
@@ -518,7 +520,9 @@ def test_a_path_is_seen_from_here_before_the_root(
 
 
 @pytest.mark.parametrize("place", ["old/models/m.onnx", "old/m.onnx"])
-def test_in_a_folder_it_lies_at_the_same_place_or_at_its_name(tmp_path: Path, place: str) -> None:
+def test_in_a_folder_the_model_is_at_the_same_path_or_has_the_same_name(
+    tmp_path: Path, place: str
+) -> None:
     put(tmp_path, {"root/models/m.onnx": model(2), place: model(1)})
     assert Repository(tmp_path / "root").taken(str(tmp_path / "old"), "models/m.onnx") == model(1)
 

@@ -202,7 +202,7 @@ def test_workers_start_before_a_model_is_read_if_nothing_is_kept(
         assert steps[0] == first
 
 
-def test_what_an_earlier_run_settled_starts_no_worker(
+def test_a_case_settled_by_an_earlier_run_starts_no_worker(
     retrained: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(retrained).assert_outcomes(passed=3)
@@ -228,7 +228,7 @@ def test_what_an_earlier_run_settled_starts_no_worker(
 
 
 @pytest.mark.parametrize("changed", ["model", "baseline", "tolerance"])
-def test_what_is_kept_holds_for_nothing_else(
+def test_a_kept_answer_holds_only_for_the_same_model_baseline_and_tolerance(
     retrained: pytest.Pytester, started: list[subprocess.Popen[bytes]], changed: str
 ) -> None:
     check(retrained, "one.onnx").assert_outcomes(passed=1)

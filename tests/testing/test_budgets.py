@@ -178,7 +178,7 @@ def test_a_model_that_loads_slowly_is_decided_by_its_first_session() -> None:
 
 
 @pytest.mark.parametrize("words", [{"latency_ms": 3010}, {"p95_ms": 9000}, {"load_ms": 5010}])
-def test_what_a_slow_model_leaves_open_says_what_would_decide_it(words: dict[str, float]) -> None:
+def test_an_open_case_of_a_slow_model_says_what_would_decide_it(words: dict[str, float]) -> None:
     bench = FakeBench(FakeClock(), steady(3000 * MS), load_ns=5000 * MS, jitter=0.02)
     ((metric,), rounds) = held(bench, Setup(), **words)
     assert metric.verdict is Verdict.INCONCLUSIVE
@@ -193,7 +193,7 @@ def test_a_tail_is_over_budget_with_the_median() -> None:
     assert describe_metric(metric, None).startswith("p95 latency >= ")
 
 
-def test_few_rounds_are_said_to_be_few() -> None:
+def test_few_rounds_have_a_note() -> None:
     limited = budgets(latency_ms=1)
     few, enough = (
         make_measurement(rounds=[make_round([10 * MS] * 60)] * count) for count in (1, 5)
@@ -289,7 +289,7 @@ def test_rounds_are_taken_until_the_budget_of_a_start_is_decided(
 
 
 @pytest.mark.parametrize("word", ["load_ms", "first_inference_ms"])
-def test_what_the_engine_loads_once_does_not_make_a_budget_uncertain(word: str) -> None:
+def test_one_time_loading_of_the_engine_does_not_make_a_budget_uncertain(word: str) -> None:
     """The first session of a process took six times as long, as that of a small model does."""
     (metric,) = judged(started(120, 20, 20.4, 19.6, 20.2, 19.8), **{word: 60})
     assert metric.verdict is Verdict.PASSED
@@ -300,7 +300,7 @@ def test_the_first_inference_is_not_the_time_to_load() -> None:
     assert (metric.after, metric.verdict) == (40.0, Verdict.PASSED)
 
 
-def test_one_round_tells_nothing_of_how_loading_varies() -> None:
+def test_one_round_gives_no_spread_of_loading() -> None:
     assert verdict(started(20), load_ms=1000) is Verdict.INCONCLUSIVE
 
 
@@ -314,7 +314,7 @@ def test_a_megabyte_of_memory_has_a_million_bytes(megabytes: float, expected: Ve
     assert (metric.after, metric.verdict) == (300_000_000, expected)
 
 
-def test_what_is_not_known_or_did_not_run_is_not_judged() -> None:
+def test_unknown_and_unmeasured_figures_are_not_judged() -> None:
     measured = replace(rounds_of(1.0), peak_rss_bytes=None)
     assert verdict(measured, peak_memory_mb=1) is Verdict.INCONCLUSIVE
     assert judged(None, latency_ms=1, load_ms=1, peak_memory_mb=1) == ()
@@ -350,7 +350,7 @@ def test_a_sum_that_leaves_layers_out_may_be_over_but_is_not_within() -> None:
     assert counted(UNKNOWN, params=1000).verdict is Verdict.PASSED
 
 
-def test_of_a_function_nothing_is_counted() -> None:
+def test_a_function_has_no_counts() -> None:
     held = LimitedFigures(None, None, 1)
     found = static_budget_metrics(budgets(macs=1, params=1, size_mb=1, latency_ms=1), held)
     assert [(m.name, m.after, m.verdict) for m in found] == [
@@ -388,7 +388,7 @@ def test_macs_of_a_branch_are_judged_by_the_run_that_took_it(
     assert metric.verdict is expected
 
 
-def test_an_earlier_run_of_the_same_case_tells_its_macs_where_none_runs_now() -> None:
+def test_the_macs_come_from_an_earlier_run_of_the_same_case_if_none_runs_now() -> None:
     known = store_static(macs_of(graph=400, run=100))
     held = LimitedFigures(macs_of(graph=400), None, 1, observed=known)
     (metric,) = static_budget_metrics(budgets(macs=200), held)

@@ -188,7 +188,7 @@ def test_a_check_arrives_as_it_was_sent(folder: Path) -> None:
     assert sent.check.of(check.model, check.request, check.setup) == check
 
 
-def test_a_profile_comes_back_only_where_somebody_reads_it(folder: Path) -> None:
+def test_a_profile_comes_back_only_if_it_is_used(folder: Path) -> None:
     checker = on_cluster(FakeCluster(machine(HERE)), context(folder))
     assert checker.check(check_of(folder / "slow_400us.onnx")).profile is None
 
@@ -208,7 +208,7 @@ def test_a_recording_comes_back_whole_and_is_of_the_model_here(folder: Path) -> 
 
 
 @pytest.mark.parametrize("measure", Measure)
-def test_what_is_measured_is_told_to_the_machine(
+def test_the_machine_gets_the_figures_to_measure(
     measure: Measure, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Measure] = []
@@ -286,7 +286,7 @@ def test_a_fixture_that_checks_another_model_first_gets_the_answer_about_that_on
     assert len(cluster.jobs) == 2
 
 
-def test_what_no_test_waits_for_is_cancelled(folder: Path) -> None:
+def test_jobs_without_a_waiting_test_are_cancelled(folder: Path) -> None:
     cluster = FakeCluster(machine(HERE), at_once=False)
 
     def interrupt() -> None:
@@ -301,7 +301,7 @@ def test_what_no_test_waits_for_is_cancelled(folder: Path) -> None:
     assert [future.cancelled() for _, future in cluster.jobs] == [True, True]
 
 
-def test_what_is_wrong_with_a_case_is_told_by_its_test(folder: Path) -> None:
+def test_the_test_of_a_case_reports_what_is_wrong_with_it(folder: Path) -> None:
     (folder / "baselines" / "base" / "model.json").write_text("{")
     cluster = FakeCluster(machine(HERE))
     checker = on_cluster(cluster, context(folder))
@@ -312,7 +312,7 @@ def test_what_is_wrong_with_a_case_is_told_by_its_test(folder: Path) -> None:
         checker.check(check)
 
 
-def test_a_model_that_is_written_anew_is_read_anew(folder: Path) -> None:
+def test_a_model_that_is_written_again_is_read_again(folder: Path) -> None:
     checker = on_cluster(FakeCluster(machine(HERE)), context(folder))
     check = check_of(folder / "base.onnx")
     assert checker.check(check).outcome.verdict is Verdict.PASSED

@@ -75,7 +75,7 @@ def project(run: pytest.Pytester) -> Path:
         ("part/tests", [], "../pyproject.toml", "cd .. && "),
     ],
 )
-def test_tables_that_are_not_of_the_root_are_told_with_the_way_to_them(  # noqa: PLR0913, PLR0917  # one for each thing that differs
+def test_the_note_on_tables_outside_the_root_says_how_to_run_them(  # noqa: PLR0913, PLR0917  # one for each thing that differs
     run: pytest.Pytester,
     monkeypatch: pytest.MonkeyPatch,
     project: Path,
@@ -93,7 +93,7 @@ def test_tables_that_are_not_of_the_root_are_told_with_the_way_to_them(  # noqa:
     result.stdout.no_fnmatch_line("*no model is tested*")
 
 
-def test_tables_above_the_root_are_told_to_a_run_that_starts_beside_them(
+def test_tables_above_the_root_are_noted_if_a_run_starts_next_to_them(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
@@ -113,7 +113,7 @@ def test_the_way_to_the_tables_of_a_project_tests_its_models(
     result.stdout.no_fnmatch_line("*does not read*")
 
 
-def test_another_project_without_settings_of_ours_is_not_told(
+def test_another_project_without_settings_of_ours_is_not_noted(
     run: pytest.Pytester, project: Path
 ) -> None:
     (project / "pyproject.toml").write_text("[project]\nname = 'part'\n")
@@ -148,7 +148,7 @@ def test_models_and_test_files_are_run_in_the_order_that_they_are_named_in(
     assert named == ["other.onnx::b1-c1", "test_first.py::test_one", "dense.onnx::b1-c1"]
 
 
-def test_other_models_of_a_folder_are_no_tests(models: pytest.Pytester) -> None:
+def test_other_models_of_a_folder_are_not_tests(models: pytest.Pytester) -> None:
     models.makepyfile(test_first="def test_one(): pass").rename(
         models.path / "models/test_first.py"
     )
@@ -301,7 +301,7 @@ def test_a_dimension_may_be_nothing(run: pytest.Pytester) -> None:
         ),
     ],
 )
-def test_a_table_that_does_not_fit_its_models_is_told_at_collection(
+def test_a_table_that_does_not_fit_its_models_is_reported_at_collection(
     models: pytest.Pytester, table: str, message: str
 ) -> None:
     write_table(models, table)
@@ -311,7 +311,7 @@ def test_a_table_that_does_not_fit_its_models_is_told_at_collection(
     assert_says_no_internals(result)
 
 
-def test_a_model_of_a_table_need_not_lie_in_testpaths(models: pytest.Pytester) -> None:
+def test_a_model_of_a_table_need_not_be_in_testpaths(models: pytest.Pytester) -> None:
     folder = models.mkdir("tests")
     models.makepyfile(test_first="def test_one(): pass").rename(folder / "test_first.py")
     write_table(models, f'{ENCODER}\n    [tool.pytest.ini_options]\n    testpaths = ["tests"]')
@@ -367,7 +367,7 @@ def test_a_case_of_a_model_that_pytest_cannot_be_given_is_selected_by_its_id(
     assert collected(run, f"{folder}/{name}") == [f"{named}::b1-c1", f"{named}::b11-c1"]
 
 
-def test_what_is_named_beside_such_a_model_is_collected_as_it_would_be(
+def test_other_arguments_next_to_such_a_model_are_collected_as_usual(
     run: pytest.Pytester,
 ) -> None:
     write_dense(run.path / "m[int8].onnx")
@@ -377,7 +377,7 @@ def test_what_is_named_beside_such_a_model_is_collected_as_it_would_be(
 
 
 @pytest.mark.parametrize("model", ["m[int8].onnx", "models/encoder.onnx"])
-def test_an_id_that_is_not_there_is_told_so(models: pytest.Pytester, model: str) -> None:
+def test_an_unknown_id_is_reported(models: pytest.Pytester, model: str) -> None:
     write_table(models, ENCODER)
     write_dense(models.path / "m[int8].onnx")
     result = models.runpytest_inprocess(*STATIC, f"{model}::b7-c1")
@@ -409,7 +409,7 @@ def test_models_of_tables_do_not_keep_other_tests_from_being_collected(
     assert tests == ["models/test_near.py::test_one", "test_root.py::test_two"]
 
 
-def test_who_names_a_test_does_not_get_the_models_of_tables(models: pytest.Pytester) -> None:
+def test_naming_a_test_does_not_collect_the_models_of_tables(models: pytest.Pytester) -> None:
     write_table(models, ENCODER)
     models.makepyfile(test_first="def test_one(): pass")
     assert collected(models, "test_first.py") == ["test_first.py::test_one"]
@@ -435,7 +435,7 @@ def test_twins_of_baselines_are_found_by_no_glob(
     assert found == ([] if "baselines" in arguments else ["dense.onnx::b1-c1"])
 
 
-def test_who_wants_to_check_a_twin_can_name_it(run: pytest.Pytester) -> None:
+def test_a_twin_is_collected_if_it_is_named(run: pytest.Pytester) -> None:
     write_dense(run.path / "baselines/dense/twin.onnx")
     twin = "baselines/dense/twin.onnx::b1-c1"
     assert collected(run, "baselines/dense/twin.onnx") == [twin]
@@ -524,7 +524,7 @@ def test_cases_are_selected_by_name(
     assert found == [f"models/encoder.onnx::{case}" for case in left]
 
 
-def test_what_failed_last_is_run_again_alone(
+def test_last_failed_runs_the_failed_case_alone(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
@@ -552,7 +552,7 @@ def test_what_failed_last_is_run_again_alone(
         ('[tool.modelperf.models."/dense.onnx"]', "*give a path below the folder of the project*"),
     ],
 )
-def test_a_table_that_means_nothing_is_one_line_that_says_where_it_stands(
+def test_a_meaningless_table_is_one_line_that_names_its_place(
     run: pytest.Pytester, table: str, message: str
 ) -> None:
     write_table(run, table)
@@ -574,7 +574,7 @@ def test_a_table_that_names_no_file_fails_one_test_of_its_own(run: pytest.Pytest
     assert_says_no_internals(result)
 
 
-def test_a_table_that_names_no_file_does_not_disturb_who_names_a_test(run: pytest.Pytester) -> None:
+def test_a_table_that_names_no_file_does_not_disturb_a_named_test(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."model/*.onnx"]')
     run_tests(run, "def test_other(): pass", *STATIC, ".").assert_outcomes(passed=1)
 
@@ -589,7 +589,7 @@ def test_budgets_of_a_table_are_held(run: pytest.Pytester) -> None:
     assert_ended(run.runpytest_inprocess(*STATIC), "over budget: *MACs*", failed=1)
 
 
-def test_the_file_of_inputs_of_a_table_lies_below_the_root(run: pytest.Pytester) -> None:
+def test_the_file_of_inputs_of_a_table_is_below_the_root(run: pytest.Pytester) -> None:
     import numpy as np
 
     np.savez(run.mkdir("arrays") / "x.npz", x=np.ones((4, 3), np.float32))

@@ -278,14 +278,14 @@ def test_a_help_is_one_plain_line(option: Setting) -> None:
     assert not option.option_help.endswith(".")
 
 
-def test_what_an_option_implies_without_a_value_is_a_value_of_it() -> None:
+def test_the_implied_value_of_an_option_is_one_of_its_values() -> None:
     implied = [
         (option.key, read(option, option.implied, "")) for option in RUN_SETTINGS if option.implied
     ]
     assert implied == [("update_baseline", UpdateMode.ALL)]
 
 
-def test_what_was_not_given_is_not_typed() -> None:
+def test_options_that_were_not_given_do_not_count_as_typed() -> None:
     """Neither None, nor the empty list of a repeatable option, nor an empty ini key."""
     settings = _settings(
         {"engine_option": [], "engine": None, "strict": None},
@@ -324,7 +324,7 @@ def test_a_name_with_dots_needs_no_quotes_in_a_table(tmp_path: Path) -> None:
     assert _settings(table=table).engine_options == {"session.intra_op.x": "0", "plain": "y"}
 
 
-def test_engine_options_of_a_file_are_left_out_where_another_engine_is_typed() -> None:
+def test_engine_options_of_a_file_are_left_out_if_another_engine_is_typed() -> None:
     table = {"engine": "openvino", "engine_options": {"device": "GPU"}}
     assert _settings({"engine": "openvino"}, {}, table).engine_options == {"device": "GPU"}
     assert _settings({"engine": "onnxruntime"}, {}, table).engine_options == {}
@@ -333,7 +333,7 @@ def test_engine_options_of_a_file_are_left_out_where_another_engine_is_typed() -
     ).engine_options == {"a": "1"}
 
 
-def test_the_revision_of_a_file_is_left_out_where_all_cases_are_typed_to_be_recorded() -> None:
+def test_the_revision_of_a_file_is_left_out_if_all_cases_are_typed_to_be_recorded() -> None:
     assert _settings({"update_baseline": "new"}, {}, {"against": "main"}).against == "main"
     assert _settings({"update_baseline": "all"}, {}, {"against": "main"}).against is None
 
@@ -397,7 +397,7 @@ _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
 ]
 
 
-def test_what_the_baseline_runs_on_is_chosen_by_what_is_typed() -> None:
+def test_typed_options_choose_the_python_of_the_baseline() -> None:
     table = {"baseline_python": "old/bin/python", "judge_engine_upgrades": False}
     chosen = _settings({"baseline_requirement": ["recorded"]}, {}, table)
     assert (chosen.baseline_python, chosen.baseline_requirements) == (None, ("recorded",))
@@ -492,7 +492,7 @@ def test_every_key_of_the_table_has_wrong_values() -> None:
         ("tolerance", "p5=1", ": 'p5' is not a figure with a tolerance. Did you mean 'p95'?"),
     ],
 )
-def test_a_wrong_text_is_refused_by_the_name_it_was_given_by(
+def test_the_error_of_a_wrong_value_has_the_name_it_was_given_by(
     key: str, text: object, message: str
 ) -> None:
     option = next(option for option in RUN_SETTINGS if option.key == key)
@@ -501,12 +501,12 @@ def test_a_wrong_text_is_refused_by_the_name_it_was_given_by(
     assert _refusal({}, {key: text}).startswith(f"the ini key {option.ini}{space}{message}")
 
 
-def test_a_wrong_value_is_refused_also_where_a_nearer_source_decides() -> None:
+def test_a_wrong_value_is_refused_even_if_a_nearer_source_decides() -> None:
     assert "[tool.modelperf]: max_seconds" in _refusal({"max_seconds": 3}, {}, {"max_seconds": "x"})
     assert "modelperf_max_seconds" in _refusal({"max_seconds": 3}, {"max_seconds": "x"})
 
 
-def test_a_mode_that_is_a_test_is_told_how_to_be_one() -> None:
+def test_the_error_of_a_removed_mode_says_how_to_write_it_as_a_test() -> None:
     assert _refusal({"update_baseline": "m.onnx::b1-c1"}) == (
         "--modelperf-update-baseline takes all, new or improved, not 'm.onnx::b1-c1'. "
         "In front of a file or a test, write --modelperf-update-baseline=all."
@@ -514,7 +514,7 @@ def test_a_mode_that_is_a_test_is_told_how_to_be_one() -> None:
 
 
 @pytest.mark.parametrize("option", [o for o in RUN_SETTINGS if not o.is_in_files], ids=repr)
-def test_what_changes_baselines_can_only_be_typed(option: Setting) -> None:
+def test_options_that_change_baselines_can_only_be_typed(option: Setting) -> None:
     reason = (
         "can only be given on the command line, so that no run changes baselines unasked: "
         f"pytest --modelperf {option.flag}"
@@ -529,7 +529,7 @@ def test_what_changes_baselines_can_only_be_typed(option: Setting) -> None:
     assert str(caught.value) == f"the ini key {option.ini} {reason}"
 
 
-def test_every_ini_key_of_ours_is_known_and_those_of_others_are_no_matter() -> None:
+def test_unknown_ini_keys_of_ours_are_refused_and_those_of_others_ignored() -> None:
     ours = [option.ini for option in RUN_SETTINGS if option.is_in_files]
     check_ini_keys([*ours, "testpaths", "markers", "models_dir", "modelperformance", ""])
 
@@ -753,7 +753,7 @@ def test_two_tables_of_one_path_are_refused() -> None:
     )
 
 
-def test_a_path_without_quotes_is_told_of_them(tmp_path: Path) -> None:
+def test_the_error_of_a_path_without_quotes_mentions_them(tmp_path: Path) -> None:
     table = _table_of("[tool.modelperf.models.m.onnx]\ncores = 2", tmp_path)
     assert _refusal(table=table).startswith(
         "pyproject.toml, [tool.modelperf.models.\"m\"]: there is no key 'onnx'. "
@@ -914,7 +914,7 @@ def test_no_table_is_not_an_empty_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[tool]\nmodelperf = 3", "[[tool.modelperf]]\nengine='x'"])
-def test_what_should_be_our_table_and_is_none_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_value_in_place_of_our_table_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"pyproject\.toml: tool\.modelperf takes a table, not "):
         _table_of(text, tmp_path)
 

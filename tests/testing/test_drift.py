@@ -60,7 +60,7 @@ def told(result: pytest.RunResult) -> str:
 
 
 @pytest.mark.slow
-def test_a_case_that_drifted_is_over_its_budget_and_told_since_when(
+def test_a_case_that_drifted_is_over_its_budget_with_the_start_of_the_drift(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     """The run itself differs from its baseline by nothing."""
@@ -118,7 +118,7 @@ def test_an_update_counts_its_own_step(
     result.stdout.fnmatch_lines(["wrote *base.onnx"])
 
 
-def test_a_chain_that_begins_anew_says_so(models: pytest.Pytester) -> None:
+def test_a_chain_that_begins_again_says_so(models: pytest.Pytester) -> None:
     write_past(models, [make_line(0, 1.0, baseline="another")])
     result = models.runpytest_inprocess(*TIMED, HISTORY, "-v")
     assert result.ret == 0
@@ -188,7 +188,7 @@ def test_a_function_has_no_drift(run: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("value", ["much", 3, -0.1, None])
-def test_a_budget_that_is_no_share_is_refused(value: object) -> None:
+def test_a_budget_that_is_not_a_share_is_refused(value: object) -> None:
     with pytest.raises(UsageError, match="here: drift takes a share"):
         read_budgets({"drift": value}, "here")
 

@@ -54,7 +54,9 @@ def test_each_item_has_the_place_of_its_file_and_an_id_of_its_own(project: pytes
         assert item.location[1] is None or item.location[1] >= 0
 
 
-def test_a_case_of_a_model_is_no_parameter_and_stands_in_its_file(project: pytest.Pytester) -> None:
+def test_a_case_of_a_model_belongs_to_its_file_and_is_not_a_parameter(
+    project: pytest.Pytester,
+) -> None:
     items, _ = project.inline_genitems(*STATIC, "models")
     assert [item.name for item in items] == ["b1-c1", "b4-c1"]
     for item in items:
@@ -75,7 +77,7 @@ def test_a_case_of_a_marker_is_a_parameter_of_its_function(project: pytest.Pytes
         assert item.nodeid.partition(".py::")[2].endswith(item.name)
 
 
-def test_what_is_run_by_an_absolute_id_is_reported_by_the_listed_one(
+def test_a_test_run_by_an_absolute_id_is_reported_by_the_listed_one(
     project: pytest.Pytester,
 ) -> None:
     items, _ = project.inline_genitems(*STATIC, ".")

@@ -222,7 +222,7 @@ def test_an_interrupt_while_a_run_ends_loses_nothing(
 
 
 @pytest.mark.parametrize("options", [(UPDATE,), ("--modelperf-prune",)])
-def test_baselines_that_cannot_be_written_are_told_before_anything_is_measured(
+def test_baselines_that_cannot_be_written_are_reported_before_anything_is_measured(
     models: pytest.Pytester, options: tuple[str, ...]
 ) -> None:
     models.makepyfile(test_of("base.onnx"))
@@ -236,7 +236,9 @@ def test_baselines_that_cannot_be_written_are_told_before_anything_is_measured(
     assert_says_no_internals(result)
 
 
-def test_too_few_open_files_are_told_before_anything_runs(models: pytest.Pytester) -> None:
+def test_a_limit_of_too_few_open_files_is_reported_before_anything_runs(
+    models: pytest.Pytester,
+) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Those that are open stay open.
     resource.setrlimit(resource.RLIMIT_NOFILE, (31, hard))
@@ -402,7 +404,7 @@ def test_a_report_is_not_written_over_what_is_read_or_another_report(
     assert (model.read_bytes(), weights.read_bytes()) == before
 
 
-def test_reports_are_written_where_tests_fail_too(models: pytest.Pytester) -> None:
+def test_reports_are_written_if_tests_fail_too(models: pytest.Pytester) -> None:
     source = test_of("base.onnx").replace(
         "def test_", "@pytest.mark.perf_budget(macs=1)\n        def test_"
     )
@@ -466,7 +468,7 @@ def test_a_failure_that_its_test_expects_is_none_of_the_run(
     assert (models.path / "run.xml").read_text("utf-8").count('verdict" value="xfailed"') == 3
 
 
-def test_a_failure_that_is_not_the_expected_one_is_told_as_any_other(
+def test_an_unexpected_failure_is_reported_as_any_other(
     models: pytest.Pytester,
 ) -> None:
     models.makepyfile(EXPECTED.replace("mark.xfail", "mark.xfail(raises=KeyError)", 1))
@@ -538,7 +540,7 @@ def test_a_project_behind_a_link_has_the_baselines_of_its_real_folder(
     assert [path.parent.name for path in models.path.rglob("model.json")] == ["base"]
 
 
-def test_of_several_baselines_those_are_written_that_can_be(
+def test_baselines_are_written_even_if_others_cannot_be(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")

@@ -105,7 +105,7 @@ CASES_OF_BOTH = """
 """
 
 
-def test_what_is_counted_is_had_without_a_run(run: pytest.Pytester) -> None:
+def test_counts_are_available_without_a_run(run: pytest.Pytester) -> None:
     write_dense(run.path / "wide.onnx", width=7)
     run_tests(run, CASES_OF_BOTH, *STATIC).assert_outcomes(passed=5)
 
@@ -182,7 +182,7 @@ def test_the_option_and_the_fixture_say_what_they_are_for(run: pytest.Pytester) 
     )
 
 
-def test_what_only_a_run_tells_is_skipped_where_none_is_wanted(run: pytest.Pytester) -> None:
+def test_figures_that_need_a_run_are_skipped_if_none_is_wanted(run: pytest.Pytester) -> None:
     run.makepyfile(
         """
         def test_it(modelperf):
@@ -193,7 +193,7 @@ def test_what_only_a_run_tells_is_skipped_where_none_is_wanted(run: pytest.Pytes
     assert_ended(result, "SKIPPED*: needs a run, and --modelperf-static-only is given", skipped=1)
 
 
-def test_a_call_looks_in_the_current_folder_and_beside_the_test(
+def test_a_call_looks_in_the_current_folder_and_next_to_the_test(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = run.mkdir("deeper")
@@ -211,7 +211,7 @@ def test_a_call_looks_in_the_current_folder_and_beside_the_test(
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
 
 
-def test_the_check_of_a_call_holds_the_model_against_its_baseline(run: pytest.Pytester) -> None:
+def test_the_check_of_a_call_compares_the_model_with_its_baseline(run: pytest.Pytester) -> None:
     run.makepyfile(
         """
         def test_it(modelperf):
@@ -247,7 +247,7 @@ def test_two_checks_of_one_case_that_is_run_differently_are_not_recorded(
     run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline").assert_outcomes(passed=2)
 
 
-def test_a_model_that_is_no_file_is_recorded_by_the_name_of_its_baseline(
+def test_a_model_that_is_not_a_file_is_recorded_by_the_name_of_its_baseline(
     run: pytest.Pytester,
 ) -> None:
     run.makepyfile(
@@ -317,7 +317,7 @@ def test_callables_are_compared_in_the_process_of_the_test(run: pytest.Pytester)
     run.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)
 
 
-def test_callables_are_not_compared_where_nothing_runs(run: pytest.Pytester) -> None:
+def test_callables_are_not_compared_if_nothing_runs(run: pytest.Pytester) -> None:
     run.makepyfile("def test_it(modelperf):\n    modelperf.compare(print, 'dense.onnx', 1)")
     run.runpytest_inprocess(*STATIC).assert_outcomes(skipped=1)
 
@@ -342,7 +342,7 @@ def test_a_comparison_with_a_callable_says_what_is_wrong(
     assert_says_no_internals(result)
 
 
-def test_the_names_of_models_are_told_in_one_line(run: pytest.Pytester) -> None:
+def test_the_names_of_models_are_shown_in_one_line(run: pytest.Pytester) -> None:
     run.makepyfile('def test_it(modelperf):\n    modelperf("a\\nb\\x1b[31m.onnx")')
     assert "\x1b" not in assert_ended(run.runpytest_inprocess(*STATIC), failed=1).stdout.str()
 
@@ -421,7 +421,7 @@ def test_a_fixture_that_is_called_like_a_hook_is_left_alone(run: pytest.Pytester
         ("1 / 0", "*conftest*ZeroDivisionError: division by zero*"),
     ],
 )
-def test_a_conftest_that_registers_wrongly_is_told_so(
+def test_a_conftest_that_registers_wrongly_gets_an_error(
     blend: pytest.Pytester, body: str, message: str
 ) -> None:
     blend.makeconftest(f"def modelperf_register_operators(operators):\n    {body}\n")
@@ -445,7 +445,7 @@ CHECKS_AFTERWARDS = """
 """
 
 
-def test_a_check_of_a_fixture_after_its_test_is_recorded_and_told(run: pytest.Pytester) -> None:
+def test_a_check_of_a_fixture_after_its_test_is_recorded_and_reported(run: pytest.Pytester) -> None:
     run.makepyfile(CHECKS_AFTERWARDS.replace("macs=20", "macs=30"))
     result = run.runpytest(*STATIC, "--modelperf-update-baseline", "--modelperf-json=run.json")
     result.assert_outcomes(passed=1)

@@ -99,7 +99,7 @@ def test_a_marker_names_a_gateway(models: pytest.Pytester) -> None:
         ("static_only = true", ["--modelperf-gateway=ssh=a"], "would have no effect"),
     ],
 )
-def test_a_wrong_gateway_is_told_before_anything_runs(
+def test_a_wrong_gateway_is_reported_before_anything_runs(
     models: pytest.Pytester, table: str, options: list[str], told: str
 ) -> None:
     write_table(models, f"[tool.modelperf]\nmachines.board = 'ssh=board'\n{table}\n")
@@ -114,7 +114,7 @@ def test_a_marker_that_names_no_machine_fails_its_test(models: pytest.Pytester) 
     assert_says_no_internals(result)
 
 
-def test_a_board_that_does_not_answer_is_no_verdict(
+def test_a_board_that_does_not_answer_gives_no_verdict(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_in_place_of_ssh(models.mkdir("lost"), monkeypatch, "exit 255")

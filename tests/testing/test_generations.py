@@ -83,7 +83,7 @@ def test_a_prompt_has_one_prefill_however_much_is_generated(decoder: pytest.Pyte
         ("generate = 8", ["prompt0-generate8-step"]),
     ],
 )
-def test_a_phase_of_no_length_is_no_case(
+def test_a_phase_without_length_does_not_make_a_case(
     decoder: pytest.Pytester, lengths: str, expected: list[str]
 ) -> None:
     write_table(decoder, f'[tool.modelperf.models."decoder.onnx"]\n{lengths}\n')
@@ -144,7 +144,7 @@ def test_markers_and_calls_take_the_same_words(decoder: pytest.Pytester) -> None
         ("prompt = 16\ngenerate = 8\ndims = {past_sequence_length = 3}", "Leave"),
     ],
 )
-def test_what_no_case_of_a_model_can_follow_is_refused(
+def test_settings_that_no_case_of_a_model_can_use_are_refused(
     decoder: pytest.Pytester, words: str, message: str
 ) -> None:
     write_table(decoder, f'[tool.modelperf.models."decoder.onnx"]\n{words}\n')

@@ -53,7 +53,7 @@ def lines_in(folder: Path) -> list[HistoryLine]:
     return [line for file in HistoryStore(folder).files() for line in file.read(HistoryLine)]
 
 
-def test_a_case_that_did_not_run_stands_under_this_machine(tmp_path: Path) -> None:
+def test_a_case_that_did_not_run_is_listed_under_this_machine(tmp_path: Path) -> None:
     """Whatever machine another case of the run had, as behind a gateway."""
     settings = SimpleNamespace(root=tmp_path, baseline_dir=tmp_path, static_only=False)
     ran = outcome(SAME, baseline="ran")
@@ -181,7 +181,7 @@ def with_other_dims(recording: BaselineRecording) -> BaselineRecording:
     ("change", "problem"),
     [(doubted, "the twin runs otherwise"), (with_other_dims, "recorded at other dimensions")],
 )
-def test_an_update_says_why_it_is_no_link(
+def test_an_update_says_why_it_does_not_make_a_link(
     models: pytest.Pytester,
     recording: BaselineRecording,
     change: Callable[[BaselineRecording], BaselineRecording],
@@ -258,7 +258,7 @@ def test_a_run_that_is_interrupted_adds_no_line(models: pytest.Pytester) -> None
     assert not (models.path / "kept").exists()
 
 
-def test_a_file_at_the_place_of_the_folder_is_told_before_anything_runs(
+def test_a_file_in_the_place_of_the_folder_is_reported_before_anything_runs(
     run: pytest.Pytester,
 ) -> None:
     (run.path / "kept").write_text("mine")

@@ -54,7 +54,7 @@ def test_a_speedup_that_is_too_small_is_over_budget(models: pytest.Pytester) -> 
 
 
 @pytest.mark.parametrize("over", ["absent.onnx", "absent_module:run"])
-def test_what_a_speedup_cannot_find_is_named(models: pytest.Pytester, over: str) -> None:
+def test_the_error_names_the_missing_part_of_a_speedup(models: pytest.Pytester, over: str) -> None:
     result = limited(models, "base.onnx", f"speedup=3, over={over!r}")
     result.stdout.fnmatch_lines([f"*there is no f* {over}*"])
     assert result.ret != 0
@@ -101,7 +101,7 @@ def test_a_machine_without_a_limit_fails_its_test_and_is_named(models: pytest.Py
     assert_ended(result, f"max_ms has no limit for this machine, {machine_key()}*", failed=1)
 
 
-def test_what_is_much_better_than_recorded_fails_and_says_how_to_accept_it(
+def test_a_much_better_case_fails_and_says_how_to_accept_it(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")

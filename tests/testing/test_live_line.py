@@ -100,7 +100,9 @@ def test_a_terminal_of_ascii_can_be_drawn_on(
     assert "1 passed" in text
 
 
-def test_what_is_drawn_is_no_output_of_the_test(models: pytest.Pytester) -> None:
+def test_the_progress_line_does_not_belong_to_the_output_of_the_test(
+    models: pytest.Pytester,
+) -> None:
     body = """
         def test_it(modelperf):
             modelperf("base.onnx").latency
@@ -126,14 +128,14 @@ def test_an_interrupt_takes_it_back(models: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("options", [("-q",), ("-s",), ("-p", "no:capture")])
-def test_nothing_is_drawn_where_a_run_is_to_be_quiet_or_tests_write_too(
+def test_nothing_is_drawn_in_a_quiet_run_or_with_output_of_tests(
     models: pytest.Pytester, options: tuple[str, ...]
 ) -> None:
     assert "\x1b7" not in on_terminal(models, test_of("base.onnx"), *options)
 
 
 @pytest.mark.parametrize("options", [(), ("-v",), ("-q",), ("-s",)])
-def test_a_wait_for_another_measurement_is_told_where_nothing_is_drawn(
+def test_without_a_progress_line_a_wait_for_another_measurement_is_reported(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     models.makepyfile(test_of("base.onnx"))
@@ -168,7 +170,7 @@ SLOW = """
 """
 
 
-def test_how_long_the_rounds_of_a_slow_model_take_is_told_where_nothing_is_drawn(
+def test_without_a_progress_line_the_duration_of_slow_rounds_is_reported(
     run: pytest.Pytester,
 ) -> None:
     run.makeconftest(SLOW)
@@ -177,7 +179,7 @@ def test_how_long_the_rounds_of_a_slow_model_take_is_told_where_nothing_is_drawn
     assert [line.endswith(" 22 to 58 s") for line in told] == [True]
 
 
-def test_nothing_is_drawn_where_there_is_no_terminal(models: pytest.Pytester) -> None:
+def test_nothing_is_drawn_without_a_terminal(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("base.onnx"))
     result = models.runpytest_subprocess(*TIMED, "--modelperf-max-seconds=0.3")
     assert "\x1b7" not in result.stdout.str()

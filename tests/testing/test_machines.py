@@ -26,7 +26,7 @@ MACHINES = st.builds(
 
 
 @given(MACHINES, st.none() | TAGS | KEYS, NAMES)
-def test_a_case_runs_where_both_its_own_name_and_the_run_allow(
+def test_a_case_runs_if_both_its_own_name_and_the_run_allow(
     found: Machine, own: str | None, allowed: list[str]
 ) -> None:
     names = allowed_names(own, allowed)

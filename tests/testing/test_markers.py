@@ -139,7 +139,7 @@ def test_an_inner_marker_overrides_an_outer_one_by_argument_and_its_model_with_a
     ]
 
 
-def test_a_model_is_looked_for_beside_the_test_and_then_below_the_root(
+def test_a_model_is_looked_for_next_to_the_test_and_then_below_the_root(
     run: pytest.Pytester,
 ) -> None:
     folder = run.mkdir("deeper")
@@ -234,7 +234,7 @@ def test_a_skipped_test_may_name_a_model_that_is_not_there(run: pytest.Pytester)
     run_static(run, source).assert_outcomes(passed=1, errors=1)
 
 
-def test_the_body_runs_only_where_the_check_passes(run: pytest.Pytester) -> None:
+def test_the_body_runs_only_if_the_check_passes(run: pytest.Pytester) -> None:
     result = run_static(
         run,
         """
@@ -397,7 +397,7 @@ def test_of_something_else():
 """
 
 
-def test_a_skip_of_the_project_is_told_by_a_strict_run_and_fails_it_alone(
+def test_a_skip_of_the_project_is_reported_by_a_strict_run_and_fails_it_alone(
     run: pytest.Pytester,
 ) -> None:
     note = (
@@ -580,7 +580,7 @@ DENSE = 'model="dense.onnx"'
         ("perf_case(model=b'no model')", "the given model"),
     ],
 )
-def test_a_case_that_means_nothing_is_told_at_collection_with_the_name_of_the_test(
+def test_a_meaningless_case_is_reported_at_collection_with_the_name_of_the_test(
     run: pytest.Pytester, marker: str, message: str
 ) -> None:
     line = refused(run, [marker])
@@ -600,7 +600,7 @@ def test_a_case_that_means_nothing_is_told_at_collection_with_the_name_of_the_te
         ("perf_budget(latency_ms=1, p50_ms=1)", "latency_ms and p50_ms are the same budget"),
     ],
 )
-def test_a_budget_that_means_nothing_is_told_at_collection_with_the_name_of_the_test(
+def test_a_meaningless_budget_is_reported_at_collection_with_the_name_of_the_test(
     run: pytest.Pytester, marker: str, message: str
 ) -> None:
     line = refused(run, [f"perf_case({DENSE})", marker])
@@ -688,7 +688,7 @@ def test_markers_that_do_not_go_together_are_refused(
     assert message in line
 
 
-def test_what_is_wrong_further_out_is_not_hidden_by_an_inner_marker(run: pytest.Pytester) -> None:
+def test_an_error_in_an_outer_marker_is_not_hidden_by_an_inner_one(run: pytest.Pytester) -> None:
     result = run_static(
         run,
         """
@@ -702,7 +702,7 @@ def test_what_is_wrong_further_out_is_not_hidden_by_an_inner_marker(run: pytest.
     assert "'mac'. Did you mean 'macs'?" in message_of(result)
 
 
-def test_the_cases_of_a_class_of_a_name_with_odd_characters_are_told_in_one_line(
+def test_the_cases_of_a_class_of_a_name_with_odd_characters_are_shown_in_one_line(
     run: pytest.Pytester,
 ) -> None:
     body = indent("@pytest.mark.perf_case('a\\nb.onnx')\ndef test_it(self): pass", "    ")
@@ -795,7 +795,7 @@ def test_the_least_times_of_a_marker_and_a_call_reach_the_measurement(
     result.stdout.fnmatch_lines(["*warmup_seconds is 11, which is longer than max_seconds, 10:*"])
 
 
-def test_what_a_marker_or_a_call_measures_reaches_its_check(
+def test_figures_requested_by_a_marker_or_a_call_reach_its_check(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measures: list[Measure] = []

@@ -175,14 +175,14 @@ def test_without_a_baseline_a_case_is_measured_and_new(models: pytest.Pytester) 
     assert "b1-c1" in reason
 
 
-def test_what_is_new_fails_where_it_is_to_be_strict(models: pytest.Pytester) -> None:
+def test_a_new_case_fails_a_strict_run(models: pytest.Pytester) -> None:
     result = measured(models, test_of("base.onnx"), "--modelperf-strict")
     assert_ended(result, "new: *b1-c1", "record: pytest --modelperf *", failed=1)
     assert_says_no_internals(result)
 
 
 @pytest.mark.usefixtures("installed")
-def test_what_is_recorded_is_unchanged_in_the_next_run(models: pytest.Pytester) -> None:
+def test_a_recorded_case_is_unchanged_in_the_next_run(models: pytest.Pytester) -> None:
     first = assert_ended(
         measured(models, test_of("base.onnx"), UPDATE, "-v"),
         "*::test_model[[]b1-c1] RECORDED *",
@@ -199,7 +199,7 @@ def test_what_is_recorded_is_unchanged_in_the_next_run(models: pytest.Pytester) 
 
 
 @pytest.mark.usefixtures("installed")
-def test_other_weights_beside_a_model_are_not_what_was_recorded(models: pytest.Pytester) -> None:
+def test_other_external_weights_are_not_the_recorded_ones(models: pytest.Pytester) -> None:
     weights = save_beside(onnx.load(str(models.path / "base.onnx")), models.path / "base.onnx")
     graph = (models.path / "base.onnx").read_bytes()
     measured(models, test_of("base.onnx"), UPDATE).assert_outcomes(passed=1)
@@ -212,7 +212,7 @@ def test_other_weights_beside_a_model_are_not_what_was_recorded(models: pytest.P
 
 
 @pytest.mark.slow
-def test_what_is_recorded_over_a_baseline_is_not_new(recorded: pytest.Pytester) -> None:
+def test_a_case_recorded_over_a_baseline_is_not_new(recorded: pytest.Pytester) -> None:
     result = measured(recorded, test_of("slow_400us.onnx"), UPDATE, "--modelperf-strict")
     assert_ended(result, "*p50 latency *0.2* ms *0.4* ms *", "1 recorded.", passed=1)
     result.stdout.no_fnmatch_line("* new*")
@@ -244,7 +244,7 @@ def test_only_what_improved_is_recorded_as_such_and_still_called_improved(
     assert is_recorded == (outcome == "passed")
 
 
-def test_what_improved_and_cannot_be_recorded_failed(
+def test_an_improvement_that_cannot_be_recorded_fails(
     recorded: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -266,7 +266,7 @@ def test_a_model_that_only_loads_more_slowly_regressed(recorded: pytest.Pytester
 
 
 @pytest.mark.slow
-def test_memory_is_measured_where_it_is_named_or_the_model_changed(
+def test_memory_is_measured_if_it_is_named_or_the_model_changed(
     recorded: pytest.Pytester,
 ) -> None:
     def names() -> set[str]:
@@ -306,7 +306,7 @@ def test_the_growth_of_memory_has_a_budget(recorded: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
-def test_outputs_are_judged_where_the_older_model_runs(recorded: pytest.Pytester) -> None:
+def test_outputs_are_judged_if_the_older_model_runs(recorded: pytest.Pytester) -> None:
     shares = {name: f"{100 * share:g} %" for name, share in {"p50": 9.0, "outputs": 0.01}.items()}
     measured(recorded, test_of("equal_200us.onnx", tolerance=shares)).assert_outcomes(passed=1)
     case = case_of(recorded)
@@ -354,7 +354,7 @@ def test_the_accept_line_makes_it_pass(recorded: pytest.Pytester) -> None:
 
 
 @pytest.mark.usefixtures("idle")
-def test_more_macs_are_told_by_layer_without_a_run_too(recorded: pytest.Pytester) -> None:
+def test_more_macs_are_shown_by_layer_without_a_run_too(recorded: pytest.Pytester) -> None:
     """The twin of the baseline knows the layers that its counts do not have."""
     write_timed(recorded.path / "base.onnx", width=9)
     assert_ended(measured(recorded, test_of("base.onnx"), "--modelperf-static-only"), failed=1)
@@ -462,7 +462,7 @@ def test_a_recorded_case_is_measured_until_its_budgets_are_decided(models: pytes
 
 
 @pytest.mark.usefixtures("installed", "idle")
-def test_nothing_runs_where_a_model_is_unchanged_and_has_no_budget_that_takes_a_run(
+def test_an_unchanged_model_without_a_budget_of_a_run_does_not_run(
     recorded: pytest.Pytester,
 ) -> None:
     measured(recorded, test_of("base.onnx")).assert_outcomes(passed=1)
@@ -470,7 +470,7 @@ def test_nothing_runs_where_a_model_is_unchanged_and_has_no_budget_that_takes_a_
     measured(recorded, source).assert_outcomes(failed=1)
 
 
-def test_a_budget_is_judged_beside_the_baseline(recorded: pytest.Pytester) -> None:
+def test_a_budget_is_judged_in_addition_to_the_baseline(recorded: pytest.Pytester) -> None:
     source = with_budgets(test_of("slow_400us.onnx"), {"latency_ms": 0.3, "peak_memory_mb": 1e5})
     measured(recorded, source).assert_outcomes(failed=1)
     case = case_of(recorded)
@@ -500,7 +500,7 @@ def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("undecided")
-def test_what_is_inconclusive_passes_with_a_word_and_fails_a_strict_run(
+def test_an_inconclusive_case_passes_with_a_note_and_fails_a_strict_run(
     recorded: pytest.Pytester,
 ) -> None:
     options = ("-v", "--modelperf-max-seconds=0.3")
@@ -567,13 +567,13 @@ def test_a_worker_that_hangs_is_given_up(models: pytest.Pytester) -> None:
     assert_says_no_internals(result)
 
 
-def test_a_side_that_does_not_load_is_no_verdict(recorded: pytest.Pytester) -> None:
+def test_a_side_that_does_not_load_gives_no_verdict(recorded: pytest.Pytester) -> None:
     result = measured(recorded, test_of("crash.onnx"))
     assert_ended(result, "failed: *", "*it does not load*", failed=1)
     assert case_of(recorded)["verdict"] is None
 
 
-def test_what_cannot_be_recorded_stores_nothing(models: pytest.Pytester) -> None:
+def test_a_case_that_cannot_be_recorded_stores_nothing(models: pytest.Pytester) -> None:
     result = assert_ended(measured(models, test_of("crash.onnx"), UPDATE), failed=1)
     told = " ".join(result.stdout.str().split())
     assert re.search("b1-c1 cannot be recorded: .* RuntimeError: ", told)
@@ -629,14 +629,14 @@ def test_an_exception_is_a_failure_and_never_a_verdict(
     assert cases_of(recorded) == []
 
 
-def test_an_unknown_engine_is_told_with_those_that_there_are(models: pytest.Pytester) -> None:
+def test_the_error_of_an_unknown_engine_lists_the_known_ones(models: pytest.Pytester) -> None:
     result = run_tests(models, test_of("base.onnx"), "--modelperf", "--modelperf-engine=tmed")
     result.stdout.fnmatch_lines(["*there is no engine 'tmed'*There are: *timed*"])
     assert result.ret != pytest.ExitCode.OK
     assert_says_no_internals(result)
 
 
-def test_a_path_stands_for_the_baseline(models: pytest.Pytester) -> None:
+def test_a_path_replaces_the_baseline(models: pytest.Pytester) -> None:
     assert_ended(
         measured(models, test_of("base.onnx"), "--modelperf-against=fast_100us.onnx"),
         "modelperf: against fast_100us.onnx, *",
@@ -648,7 +648,7 @@ def test_a_path_stands_for_the_baseline(models: pytest.Pytester) -> None:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_a_git_ref_stands_for_the_baseline(models: pytest.Pytester) -> None:
+def test_a_git_ref_replaces_the_baseline(models: pytest.Pytester) -> None:
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
     for command in ("init --quiet", "add base.onnx", "commit --quiet -m first"):
         subprocess.run([*git, *command.split()], cwd=models.path, check=True)
@@ -660,7 +660,7 @@ def test_a_git_ref_stands_for_the_baseline(models: pytest.Pytester) -> None:
     assert found["latency_p50"]["verdict"] == "passed"
 
 
-def test_what_is_held_against_a_path_needs_no_baseline_and_records_none(
+def test_a_comparison_with_a_path_needs_no_baseline_and_records_none(
     models: pytest.Pytester,
 ) -> None:
     options = ("--modelperf-against=slow_400us.onnx", "--modelperf-strict")
@@ -754,7 +754,7 @@ def test_static_figures_run_nothing(models: pytest.Pytester) -> None:
     run_body(models, 'assert modelperf("crash.onnx").static.macs == 128').assert_outcomes(passed=1)
 
 
-def test_an_error_of_a_run_stands_at_the_line_that_asked_for_it(models: pytest.Pytester) -> None:
+def test_an_error_of_a_run_is_shown_at_the_line_that_asked_for_it(models: pytest.Pytester) -> None:
     body = 'profile = modelperf("crash.onnx")\nassert profile.latency.p50_ms < 1'
     result = run_body(models, body)
     assert_ended(result, ">   *assert profile.latency.p50_ms < 1", "*it does not load*", failed=1)
@@ -865,7 +865,7 @@ assert modelperf.compare("base.onnx", "fast_100us.onnx").verdict.value == "impro
     assert cases_of(models) == []
 
 
-def test_a_check_within_a_test_holds_a_model_against_its_baseline_and_returns_its_figures(
+def test_a_check_within_a_test_compares_a_model_with_its_baseline_and_returns_its_figures(
     recorded: pytest.Pytester,
 ) -> None:
     body = 'modelperf.check("slow_400us.onnx", baseline="base.onnx")\nraise AssertionError'
@@ -1090,7 +1090,7 @@ def test_a_trace_that_cannot_be_had_fails_its_test(
     assert_ended(result, "*the engine is gone*", failed=1)
 
 
-def test_a_test_that_skips_itself_before_its_check_is_told_by_a_strict_run(
+def test_a_test_that_skips_itself_before_its_check_is_reported_by_a_strict_run(
     recorded: pytest.Pytester,
 ) -> None:
     source = """

@@ -158,7 +158,7 @@ def test_the_fixture_measures_on_the_cluster_too(
     assert f"note: {note}:" in re.sub(r"\s+", " ", result.stdout.str())
 
 
-def test_what_is_asked_for_as_a_test_runs_is_measured_on_the_cluster_and_what_is_skipped_is_not(
+def test_cases_requested_by_running_tests_are_measured_on_the_cluster_and_skipped_ones_are_not(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
     models.makepyfile("""

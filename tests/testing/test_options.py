@@ -101,7 +101,7 @@ def test_an_option_an_ini_key_and_a_key_of_the_table_say_the_same(
     assert told(run, *needs) == typed
 
 
-def test_what_is_typed_comes_before_the_ini_key_and_that_before_the_table(
+def test_a_typed_option_comes_before_the_ini_key_and_that_before_the_table(
     run: pytest.Pytester,
 ) -> None:
     (run.path / "pytest.ini").write_text("[pytest]\nmodelperf_tolerance = 0.05\n")
@@ -114,7 +114,7 @@ def test_what_is_typed_comes_before_the_ini_key_and_that_before_the_table(
     run.runpytest_inprocess("--modelperf").stdout.fnmatch_lines([header.format(7)])
 
 
-def test_ini_keys_may_stand_in_pyproject_or_on_the_command_line(run: pytest.Pytester) -> None:
+def test_ini_keys_may_be_in_pyproject_or_on_the_command_line(run: pytest.Pytester) -> None:
     given = run.runpytest_inprocess("--modelperf", "-o", "modelperf_static_only=true")
     given.stdout.fnmatch_lines(["modelperf: *static figures only"])
     write_table(run, "[tool.pytest.ini_options]\nmodelperf_static_only = true\n")
@@ -149,7 +149,7 @@ def test_a_flag_of_a_file_that_says_false_says_nothing(run: pytest.Pytester) -> 
     run_static(run, "dense.onnx").assert_outcomes(failed=1)
 
 
-def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
+def test_baselines_are_in_the_chosen_folder(run: pytest.Pytester) -> None:
     record = ("--modelperf-update-baseline", "dense.onnx")
     run_static(run, *record, "--modelperf-baseline-dir", "kept").assert_outcomes(passed=1)
     assert (run.path / "kept/dense/model.json").is_file()
@@ -216,7 +216,7 @@ def test_a_setting_that_means_nothing_is_one_line(
         ("python=no/python", "--modelperf-baseline-python names no/python, *"),
     ],
 )
-def test_what_a_baseline_cannot_run_on_is_told_before_anything_runs(
+def test_an_impossible_python_of_a_baseline_is_reported_before_anything_runs(
     run: pytest.Pytester, option: str, message: str | None
 ) -> None:
     given = ("--modelperf", "--collect-only", f"--modelperf-baseline-{option}", "dense.onnx")
@@ -250,13 +250,13 @@ def test_no_file_may_say_that_baselines_are_changed(run: pytest.Pytester, key: s
     )
 
 
-def test_a_broken_pyproject_is_told(run: pytest.Pytester) -> None:
+def test_a_broken_pyproject_is_reported(run: pytest.Pytester) -> None:
     (run.path / "pytest.ini").write_text("[pytest]\n")
     write_table(run, "[tool.modelperf\n")
     assert_usage_error(run_static(run, "dense.onnx"), "ERROR: *pyproject.toml*")
 
 
-def test_an_engine_that_nobody_knows_is_told_with_those_there_are(run: pytest.Pytester) -> None:
+def test_the_error_of_an_unknown_engine_lists_those_there_are(run: pytest.Pytester) -> None:
     result = run.runpytest_inprocess("--modelperf", "--modelperf-engine=onnxrun", "dense.onnx")
     assert result.ret != pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["*onnxrun*onnxruntime*"])
@@ -302,7 +302,7 @@ def test_options_of_ours_disturb_no_run_without_the_switch(
     assert not Path(run.path / "run.json").exists()
 
 
-def test_the_options_that_do_nothing_are_told_in_quiet_runs_too(run: pytest.Pytester) -> None:
+def test_the_options_that_do_nothing_are_reported_in_quiet_runs_too(run: pytest.Pytester) -> None:
     run.makepyfile("def test_other(): pass")
     run.makeini("[pytest]\naddopts = --modelperf-strict --modelperf-json=run.json")
     result = run.runpytest_inprocess("-q")

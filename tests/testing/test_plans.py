@@ -131,7 +131,7 @@ def p50(case: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_recording_needs_no_duet_where_the_plans_are_the_same(recorded: pytest.Pytester) -> None:
+def test_a_recording_needs_no_duet_if_the_plans_are_the_same(recorded: pytest.Pytester) -> None:
     case = stored_case(recorded)
     assert case["fidelity"] == {
         "has_same_plan": True,
@@ -206,7 +206,7 @@ def test_a_model_that_runs_longer_than_recorded_is_measured_although_its_plan_is
     )
 
 
-def test_times_of_another_model_or_engine_are_no_reason_to_doubt_a_plan(
+def test_times_of_another_model_or_engine_raise_no_doubt_of_a_plan(
     recorded: pytest.Pytester,
 ) -> None:
     scale_times(recorded, 1e-6)

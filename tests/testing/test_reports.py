@@ -229,7 +229,7 @@ budget: change it where it is set, in the test or in [tool.modelperf]; a new
     assert "accept:" not in shown
 
 
-def test_budgets_of_every_unit_beside_a_regression_at_80_columns() -> None:
+def test_budgets_of_every_unit_with_a_regression_at_80_columns() -> None:
     assert failure(EVERYWHERE) == snapshot("""\
 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %;
   also p95 latency; also over budget: p99 latency, items/s, MACs
@@ -276,7 +276,7 @@ this run could see p95 latency +4.1 % or more: too noisy to decide in a
     assert "tolerance" not in failure(replace(NEAR, seconds=900.0))
 
 
-def test_what_more_time_does_not_decide_is_given_none() -> None:
+def test_no_more_time_is_advised_if_it_would_not_decide() -> None:
     near = replace(NEAR.metrics[0], after=12.001)
     shown = failure(replace(NEAR, metrics=(near,)), width=160)
     assert "for any run to decide: change the budget where it is set" in shown
@@ -289,13 +289,13 @@ def test_what_more_time_does_not_decide_is_given_none() -> None:
     assert "max-seconds" not in shown
 
 
-def test_more_time_is_a_number_only_where_every_open_figure_tells_it() -> None:
+def test_the_needed_time_is_a_number_only_if_every_open_figure_has_one() -> None:
     unknown = Metric("latency_p95", None, None, Verdict.INCONCLUSIVE, detectable=math.inf)
     shown = failure(replace(OPEN, metrics=(*OPEN.metrics, unknown)), width=160)
     assert "give more time with --modelperf-max-seconds\n" in shown
 
 
-def test_what_is_held_against_stored_times_is_not_told_to_run_for_longer() -> None:
+def test_a_comparison_with_stored_times_gets_no_advice_to_run_for_longer() -> None:
     stored = replace(OPEN, how=How.STORED)
     assert "".join(failure(stored).splitlines(keepends=True)[2:6]) == snapshot("""\
 this run could see p95 latency +4.1 % or more: stored times show little: give
@@ -443,7 +443,7 @@ try it alone: modelperf profile models/encoder.onnx --batch 64 --cores 2
 """)
 
 
-def test_what_to_type_repeats_the_engine() -> None:
+def test_the_advised_command_repeats_the_engine() -> None:
     words = ("--engine", "openvino", "--engine-option", "hint=a b")
     shown = failure(BROKEN, engine_options=words)
     assert "--cores 2 \\\n   --engine openvino --engine-option 'hint=a b'\n" in shown
@@ -469,7 +469,7 @@ def test_an_improved_case_needs_nothing_to_be_typed() -> None:
     assert " --max-seconds" not in failure(OPEN)
 
 
-def test_what_a_new_baseline_would_not_change_has_no_command_to_record_it() -> None:
+def test_a_failure_that_a_new_baseline_would_not_change_has_no_command_to_record() -> None:
     told = outcome(SLOWER, accept=None, advice="leave out an option")
     shown = render_outcome(told, TextStyle(80))
     assert "accept: leave out an option" in shown
@@ -494,7 +494,7 @@ note: the same model, engine and options
 """)
 
 
-def test_a_test_that_does_not_name_its_case_is_told_which_it_was() -> None:
+def test_a_failure_names_its_case_if_its_test_does_not() -> None:
     shown = failure(SLOWER, test="tests/test_speed.py::test_both")
     assert "\ncase: b8-c2 of encoder.onnx\n" in shown
     assert "case:" not in failure(SLOWER, test="tests/test_speed.py::test_it[b8-c2]")
@@ -563,7 +563,7 @@ def test_the_reason_in_one_line(case: CaseComparison, expected: str) -> None:
     assert short_verdict(outcome(case)) == expected
 
 
-def test_colour_is_written_only_where_it_is_asked_for() -> None:
+def test_colour_is_written_only_if_it_is_asked_for() -> None:
     made = outcome(SLOWER)
     assert "\x1b" not in render_outcome(made, TextStyle(80))
     colored = render_outcome(made, TextStyle(80, color=True))
@@ -579,7 +579,7 @@ def test_colour_is_written_only_where_it_is_asked_for() -> None:
         ((1.25, 0.5, None), None),
     ],
 )
-def test_a_machine_that_is_much_slower_than_at_the_recording_is_told(
+def test_a_machine_that_is_much_slower_than_at_the_recording_is_reported(
     factors: Sequence[float | None], told: str | None
 ) -> None:
     outcomes = [
@@ -654,7 +654,7 @@ def test_the_line_of_a_case_has_the_colour_of_its_verdict() -> None:
     assert re.search(r"\x1b\[33mencoder.onnx::b1-c1 ", shown)
 
 
-def test_of_many_cases_those_that_are_well_are_summed_up() -> None:
+def test_the_passed_ones_of_many_cases_are_summed_up() -> None:
     shown = render_summary(
         run(*many(1_979), outcome(CALM), outcome(SLOWER), outcome(OPEN)), TextStyle(80)
     )
@@ -663,7 +663,7 @@ def test_of_many_cases_those_that_are_well_are_summed_up() -> None:
     assert shown.count("encoder.onnx::") == 2
 
 
-def test_of_few_cases_all_are_shown_and_so_are_many_if_asked_for() -> None:
+def test_few_cases_are_all_shown_and_so_are_many_if_asked_for() -> None:
     few, more = run(*many(MAX_LINES)), run(*many(MAX_LINES + 1))
     assert render_summary(few, TextStyle(80)).count(".onnx::") == MAX_LINES
     assert render_summary(more, TextStyle(80)).count(".onnx::") == 0
@@ -672,7 +672,7 @@ def test_of_few_cases_all_are_shown_and_so_are_many_if_asked_for() -> None:
     assert "1 unchanged case is not shown: -v lists it" in render_summary(report, TextStyle(80))
 
 
-def test_the_bound_on_false_alarms_is_that_of_the_gates_and_said_of_times_only() -> None:
+def test_the_bound_on_false_alarms_is_that_of_the_gates_and_shown_for_times_only() -> None:
     assert FALSE_ALARMS == RUN_LEVEL
     assert "False-alarm bound for this run: 1 %." in summary(CALM)
     assert "False-alarm" not in summary(SAME, FRESH)
@@ -702,7 +702,7 @@ def test_baselines_without_a_test_are_named_and_so_is_the_way_to_remove_them() -
     assert "unused" not in render_summary(run(outcome(SAME), unused=None), TextStyle(160))
 
 
-def test_a_line_says_which_figure_decided_where_it_is_not_the_median() -> None:
+def test_a_line_says_which_figure_decided_if_it_is_not_the_median() -> None:
     heavier = replace(SLOWER, metrics=(exact("macs", 1, 2),))
     assert re.search(r"regressed +MACs \+100.0 %", summary(heavier))
     assert re.search(r"regressed +26", summary(SLOWER))
@@ -817,7 +817,7 @@ def test_a_plan_that_was_not_written_says_so_and_one_that_removes_says_what() ->
     assert "baselines already up to date" in render_summary(empty, TextStyle(80))
 
 
-def test_of_many_plans_the_first_are_shown_unless_all_are_asked_for() -> None:
+def test_the_first_of_many_plans_are_shown_unless_all_are_asked_for() -> None:
     report = run(outcome(SAME), plans=tuple(plan(f"model{n}") for n in range(50)))
     shown = render_summary(report, TextStyle(80))
     assert "30 more baselines change: -v lists how" in shown
@@ -826,7 +826,7 @@ def test_of_many_plans_the_first_are_shown_unless_all_are_asked_for() -> None:
     assert "p50 latency" not in render_summary(report, TextStyle(80), verbosity=-1)
 
 
-def test_names_are_as_short_as_tells_them_apart() -> None:
+def test_names_are_as_short_as_is_unique() -> None:
     tests = (
         "models/encoder.onnx::b1-c1",
         "a/decoder.onnx::b1-c1",
@@ -850,7 +850,7 @@ def test_names_are_as_short_as_tells_them_apart() -> None:
     )
 
 
-def test_several_cases_of_one_test_are_told_apart_by_case_then_by_model() -> None:
+def test_several_cases_of_one_test_are_distinguished_by_case_then_by_model() -> None:
     test = "tests/test_pair.py::test_pair"
     other = make_model("decoder.onnx", None, None, 1)
     one, two = replace(SAME, case=Case(1, 1)), replace(SAME, case=Case(2, 1))
@@ -871,7 +871,7 @@ def test_a_file_whose_name_has_the_separator_is_named_whole() -> None:
     assert name_outcomes([made]) == ("a::b[c].onnx::b8-c2",)
 
 
-def test_files_of_one_name_are_told_apart_in_all_of_their_cases() -> None:
+def test_files_of_one_name_are_distinguished_in_all_of_their_cases() -> None:
     one, two = replace(SAME, case=Case(1, 1)), replace(SAME, case=Case(2, 1))
     assert name_outcomes(
         [
@@ -933,7 +933,7 @@ def test_no_verdict_and_no_column_of_a_failure_is_lost(width: int) -> None:
 @settings(max_examples=40)
 @given(NAMES)
 @example(EVIL)
-def test_nothing_that_a_terminal_obeys_is_in_a_text(name: str) -> None:
+def test_no_text_has_characters_that_a_terminal_obeys(name: str) -> None:
     report = everything_named(name)
     texts = [render_outcome(made, TextStyle(None)) for made in report.outcomes]
     texts += [render_summary(report, TextStyle(None), verbosity=1)]
@@ -1010,7 +1010,7 @@ def test_markdown_obeys_no_name(name: str) -> None:
     assert len(cells) == sum(token.type in {"td_open", "th_open"} for token in plain)
 
 
-def test_of_many_cases_markdown_folds_those_that_are_well() -> None:
+def test_markdown_folds_the_passed_ones_of_many_cases() -> None:
     shown = render_run_markdown(run(*many(60), outcome(SLOWER)))
     assert shown[: shown.index("False-alarm")].count("\n| <code>") == 1
     assert "<details><summary>60 cases that passed or are unchanged</summary>" in shown
@@ -1065,12 +1065,12 @@ def test_an_annotation_names_a_file_from_the_top_of_the_repository_and_its_line(
     assert line.startswith("::error file=tests/test_speed.py,title=")
 
 
-def test_what_fails_in_a_strict_run_is_an_error() -> None:
+def test_a_failure_of_a_strict_run_is_an_error() -> None:
     report = run(outcome(FRESH), outcome(OPEN), outcome(CALM), is_strict=True)
     assert [read_command(line)["kind"] for line in github_annotations(report)] == ["error", "error"]
 
 
-def test_of_more_than_github_shows_the_last_says_how_many_there_are() -> None:
+def test_the_last_annotation_that_github_shows_has_the_number_of_all() -> None:
     slow = [
         outcome(replace(SLOWER, metrics=(exact("macs", 100, 101 + n),)), f"m{n}.onnx::b8-c2")
         for n in range(25)

@@ -143,7 +143,7 @@ def assert_no_growth(calls: Sequence[int]) -> None:
 
 
 @pytest.mark.slow
-def test_to_collect_a_model_takes_no_more_where_there_are_more(project: pytest.Pytester) -> None:
+def test_collecting_a_model_takes_no_longer_with_more_models(project: pytest.Pytester) -> None:
     def collect(count: int) -> None:
         write_models(project, count)
         project.runpytest_inprocess("-q", *STATIC, "--collect-only")
@@ -151,7 +151,7 @@ def test_to_collect_a_model_takes_no_more_where_there_are_more(project: pytest.P
     assert_no_growth(calls_at_sizes(MANY, collect))
 
 
-def test_what_is_named_is_not_gone_through_for_each_model(project: pytest.Pytester) -> None:
+def test_named_arguments_are_not_searched_for_each_model(project: pytest.Pytester) -> None:
     """For each name pytest itself asks about all that is in its folder."""
     write_models(project, FEW[-1])
 
@@ -163,7 +163,7 @@ def test_what_is_named_is_not_gone_through_for_each_model(project: pytest.Pytest
 
 
 @pytest.mark.slow
-def test_to_record_a_model_takes_no_more_where_there_are_more(project: pytest.Pytester) -> None:
+def test_recording_a_model_takes_no_longer_with_more_models(project: pytest.Pytester) -> None:
     record_few(project)
 
     def record(count: int) -> None:
@@ -174,7 +174,7 @@ def test_to_record_a_model_takes_no_more_where_there_are_more(project: pytest.Py
 
 
 @pytest.mark.slow
-def test_to_check_and_report_a_model_takes_no_more_where_there_are_more(
+def test_checking_and_reporting_a_model_takes_no_longer_with_more_models(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_few(project)
@@ -213,12 +213,12 @@ def test_one_case_by_its_id_opens_one_model(project: pytest.Pytester, opened: li
     assert set(opened) == {"m05.onnx"}
 
 
-def test_what_failed_last_opens_no_other_model(project: pytest.Pytester, opened: list[str]) -> None:
+def test_last_failed_opens_no_other_model(project: pytest.Pytester, opened: list[str]) -> None:
     project.runpytest_inprocess("-q", *STATIC, "--lf").assert_outcomes(failed=2)
     assert set(opened) == {"m03.onnx"}
 
 
-def test_to_collect_a_model_opens_it_once_however_many_cases_it_has(
+def test_collecting_a_model_opens_it_once_however_many_cases_it_has(
     project: pytest.Pytester, opened: list[str]
 ) -> None:
     chosen = project.runpytest_inprocess("-q", *STATIC, "--collect-only", "-k", "m05")
@@ -226,7 +226,7 @@ def test_to_collect_a_model_opens_it_once_however_many_cases_it_has(
     assert sorted(opened) == [f"m{index:02}.onnx" for index in range(8)]
 
 
-def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
+def test_a_twin_is_not_rebuilt_if_nothing_has_to_run(tmp_path: Path) -> None:
     """The model itself is stored as its twin: it has the structure, and cannot be rebuilt."""
     path = write_dense(tmp_path / "dense.onnx")
     file = open_model(path)
@@ -265,7 +265,7 @@ def test_the_pools_that_weights_are_drawn_from_are_made_once_for_all_models() ->
         assert pool(4, is_even)[0] != pool(3, is_even)[0]
 
 
-def test_of_many_cases_that_went_wrong_the_worst_have_a_line() -> None:
+def test_the_worst_of_many_failed_cases_have_a_line() -> None:
     outcomes: list[CaseOutcome] = [*many(1_000, OPEN), *many(30, SLOWER)]
     shown = render_summary(run(*outcomes), TextStyle(80))
     assert shown.count(" regressed  ") == 30
@@ -333,7 +333,7 @@ def test_the_rows_of_layers_are_made_once_for_the_picture_of_a_case() -> None:
     assert calls[0] == 1
 
 
-def test_to_match_a_layer_by_its_name_takes_no_more_where_there_are_more(
+def test_matching_a_layer_by_its_name_takes_no_longer_with_more_layers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     put = [0]
@@ -356,7 +356,7 @@ def test_to_match_a_layer_by_its_name_takes_no_more_where_there_are_more(
 SMALL = AlignmentLimits(pairs=64, differences=14)
 
 
-def test_in_a_large_graph_layers_between_and_behind_changes_keep_their_mates() -> None:
+def test_in_a_large_graph_layers_between_and_behind_changes_keep_their_matches() -> None:
     before = unnamed(300)
     after = list(before)
     changed = range(5, 300, 60)
@@ -369,13 +369,13 @@ def test_in_a_large_graph_layers_between_and_behind_changes_keep_their_mates() -
     assert match_layers(before, after, SMALL) == {i: i + (i >= 100) for i in range(300)}
 
 
-def test_in_a_large_graph_layers_of_other_sizes_are_told_by_their_operators() -> None:
+def test_in_a_large_graph_layers_of_other_sizes_are_described_by_their_operators() -> None:
     before = unnamed(300)
     after = [replace(each, output_shape=(1, 3), macs=1) for each in before]
     assert match_layers(before, after, SMALL) == {index: index for index in range(300)}
 
 
-def test_where_nearly_everything_changed_equal_layers_are_paired_in_order() -> None:
+def test_if_nearly_everything_changed_equal_layers_are_paired_in_order() -> None:
     before, after = unnamed(60, ["MatMul", "Add"]), unnamed(60, ["Relu", "Add", "Relu", "Mul"])
     pairs = match_layers(before, after, SMALL)
     assert len(pairs) == 15
@@ -397,7 +397,7 @@ SEQUENCES = st.lists(st.integers(0, 3), max_size=14)
 
 
 @given(SEQUENCES, SEQUENCES)
-def test_what_is_in_common_is_equal_in_order_and_as_long_as_can_be(
+def test_the_common_layers_are_equal_in_order_and_the_longest_such_list(
     old: list[int], new: list[int]
 ) -> None:
     found = known(in_common(old, new, len(old) + len(new)))

@@ -114,7 +114,7 @@ def test_a_baseline_without_a_sketch_says_how_to_get_one(recorded: pytest.Pytest
     ) in notes
 
 
-def test_an_engine_that_tells_no_outputs_is_said(
+def test_an_engine_that_returns_no_outputs_is_reported(
     recorded: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TIMED_OUTPUT")

@@ -78,7 +78,7 @@ dense.onnx::b1-c1  recorded    15      15
     assert read_json(run.path / MODEL)["cases"]
 
 
-def test_a_model_that_is_as_it_was_passes(recorded: pytest.Pytester) -> None:
+def test_an_unchanged_model_passes(recorded: pytest.Pytester) -> None:
     result = assert_ended(check(recorded, "-v"), "dense.onnx::b1-c1 PASSED*", passed=1)
     result.stdout.no_fnmatch_line("*no baseline*")
 
@@ -174,7 +174,7 @@ def test_a_model_with_fewer_macs_has_improved(recorded: pytest.Pytester) -> None
     assert_ended(result, "dense.onnx::b1-c1 IMPROVED*", passed=1)
 
 
-def test_a_case_without_a_baseline_passes_with_a_notice_and_fails_where_that_is_strict(
+def test_a_case_without_a_baseline_passes_with_a_notice_and_fails_if_the_run_is_strict(
     run: pytest.Pytester,
 ) -> None:
     passing = check(run, "-v", "dense.onnx")
@@ -307,7 +307,7 @@ def narrow(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbatch_size = 1')
 
 
-def test_unused_baselines_are_told_and_stay_until_their_removal_is_asked_for(
+def test_unused_baselines_are_reported_and_stay_until_their_removal_is_asked_for(
     recorded: pytest.Pytester,
 ) -> None:
     narrow(recorded)
@@ -372,7 +372,7 @@ def test_a_run_that_did_not_see_all_tests_prunes_nothing(
         ("baselines", ["b1-c1"]),
     ],
 )
-def test_what_a_conftest_ignores_may_use_a_baseline_another_time(
+def test_tests_that_a_conftest_ignores_keep_their_baselines(
     recorded: pytest.Pytester, ignored: str, stored: list[str]
 ) -> None:
     narrow(recorded)
@@ -433,7 +433,7 @@ def test_a_test_that_a_conftest_drops_may_use_its_baseline_another_time(
     result.stdout.fnmatch_lines(["note: nothing was pruned: *"])
 
 
-def test_a_run_that_stopped_early_prunes_only_where_no_test_may_name_more(
+def test_a_run_that_stopped_early_prunes_only_if_no_test_may_name_more(
     recorded: pytest.Pytester,
 ) -> None:
     narrow(recorded)
@@ -536,7 +536,7 @@ def test_a_file_that_could_not_be_collected_may_use_its_baselines_another_time(
         ("latency_ms = 1e-9", True),
     ],
 )
-def test_a_budget_is_held_where_no_engine_is_needed(
+def test_a_budget_is_held_if_no_engine_is_needed(
     run: pytest.Pytester, budget: str, *, is_kept: bool
 ) -> None:
     write_table(run, f'[tool.modelperf.models."dense.onnx"]\nbudget = {{{budget}}}')
@@ -654,7 +654,7 @@ def test_a_terminal_of_ascii_has_the_lines_of_any_other(
     assert shown["ascii"] == [*plain]
 
 
-def test_colour_is_there_where_it_is_asked_for_and_only_there(mixed: pytest.Pytester) -> None:
+def test_colour_is_there_if_and_only_if_it_is_asked_for(mixed: pytest.Pytester) -> None:
     assert "\x1b[" not in check(mixed, "--color=no").stdout.str()
     coloured = check(mixed, "--color=yes").outlines
     begin = next(i for i, line in enumerate(coloured) if "model performance" in line)
@@ -816,7 +816,7 @@ def test_elsewhere_there_are_no_annotations(run: pytest.Pytester) -> None:
     assert commands(check(run, "dense.onnx", "--modelperf-strict")) == []
 
 
-def test_a_branch_that_only_a_run_can_tell_leaves_a_budget_open_and_is_named(
+def test_a_branch_that_needs_a_run_leaves_a_budget_open_and_is_named(
     run: pytest.Pytester,
 ) -> None:
     model = parse(
@@ -854,7 +854,7 @@ def test_an_older_version_takes_the_sizes_whose_dimensions_it_has(
     check_against_older(run, "batch_size = 2\ndims = {seq = 64}").assert_outcomes(passed=1)
 
 
-def test_a_dimension_of_another_name_in_an_older_version_is_told_of_that(
+def test_a_dimension_with_a_former_name_gets_an_error_that_says_so(
     run: pytest.Pytester,
 ) -> None:
     write_older(run, "N,length")

@@ -121,7 +121,9 @@ def test_a_strict_run_of_the_last_failures_says_that_models_were_left_out(
 
 
 @pytest.mark.parametrize("option", ["--collect-only", "--fixtures"])
-def test_what_runs_no_test_need_not_judge_a_model(project: pytest.Pytester, option: str) -> None:
+def test_a_strict_run_without_tests_need_not_judge_a_model(
+    project: pytest.Pytester, option: str
+) -> None:
     assert project.runpytest_inprocess(*STRICT, "tests", option).ret == pytest.ExitCode.OK
 
 

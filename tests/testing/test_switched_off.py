@@ -74,7 +74,7 @@ def test_a_named_model_is_one_skipped_test(run: pytest.Pytester) -> None:
     run.runpytest_inprocess("dense.onnx::b8-c2").assert_outcomes(skipped=1)
 
 
-def test_a_model_beside_one_that_is_named_is_left_alone(run: pytest.Pytester) -> None:
+def test_a_model_next_to_a_named_one_is_left_alone(run: pytest.Pytester) -> None:
     folder = run.mkdir("tests")
     (run.path / "linear.onnx").rename(folder / "linear.onnx")
     run.makepyfile("def test_other(): pass").rename(folder / "test_other.py")

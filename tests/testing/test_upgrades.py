@@ -121,7 +121,7 @@ def test_a_run_that_compares_with_no_baseline_on_an_engine_does_not_say_so(
     assert not any(case["upgrade"] for case in cases_of(upgraded))
 
 
-def test_a_broken_baseline_is_told_by_its_check_and_not_by_the_header(
+def test_a_broken_baseline_is_reported_by_its_check_and_not_by_the_header(
     upgraded: pytest.Pytester,
 ) -> None:
     (upgraded.path / "baselines" / "base" / "model.json").write_text("{")
@@ -178,7 +178,7 @@ def test_a_slower_model_is_another_verdict_than_that_of_the_engine(
 
 
 @pytest.mark.usefixtures("slower")
-def test_a_model_and_an_engine_that_are_both_slower_are_both_told(
+def test_a_model_and_an_engine_that_are_both_slower_are_both_reported(
     with_old_version: pytest.Pytester,
 ) -> None:
     result = assert_ended(checked(with_old_version, test_of("slow_400us.onnx"), JUDGE), failed=1)
@@ -217,7 +217,7 @@ def output_metric(case: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return found
 
 
-def test_an_upgrade_that_changes_outputs_fails_where_a_limit_judges_them(
+def test_an_upgrade_that_changes_outputs_fails_if_a_limit_judges_them(
     with_old_version: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIMED_OUTPUT", "1.05")
@@ -316,7 +316,7 @@ def test_a_case_without_a_baseline_needs_no_environment(upgraded: pytest.Pyteste
     assert verdicts_of(upgraded) == {"b1-c1": "new"}
 
 
-def test_a_baseline_that_knows_no_version_is_asked_for_it_in_vain(
+def test_a_baseline_without_a_version_gives_none(
     upgraded: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     (case,) = recording.cases

@@ -59,7 +59,7 @@ NOTES_TURNS = """
 """
 
 
-def test_under_xdist_workers_measure_in_turn_and_the_controller_alone_tells_all(
+def test_under_xdist_workers_measure_in_turn_and_the_controller_alone_reports(
     models: pytest.Pytester,
 ) -> None:
     models.makeconftest(NOTES_TURNS)
@@ -97,7 +97,7 @@ def test_under_xdist_a_run_that_stops_after_a_failure_writes_what_had_ended(
     assert result.outlines.count(WROTE) == 1
 
 
-def test_under_xdist_a_group_is_no_part_of_the_test_that_is_recorded(
+def test_under_xdist_a_group_does_not_belong_to_the_recorded_test(
     models: pytest.Pytester,
 ) -> None:
     models.makepyfile(
@@ -132,7 +132,7 @@ def test_under_xdist_a_failure_is_as_wide_as_the_terminal(
 @pytest.mark.parametrize(
     "named", [("mod\udce9l.onnx",), (), (".",)], ids=["model", "table", "folder"]
 )
-def test_under_xdist_a_path_that_is_no_utf8_is_refused_before_a_worker_starts(
+def test_under_xdist_a_path_that_is_not_utf8_is_refused_before_a_worker_starts(
     models: pytest.Pytester, named: tuple[str, ...]
 ) -> None:
     shutil.copy(models.path / "base.onnx", models.path / "mod\udce9l.onnx")
@@ -186,7 +186,7 @@ OTHER_MACHINE = """
     ],
     ids=["kind", "machine"],
 )
-def test_under_xdist_an_error_that_ends_the_run_is_told(
+def test_under_xdist_an_error_that_ends_the_run_is_reported(
     models: pytest.Pytester, source: str, told: str
 ) -> None:
     models.makepyfile(source)
@@ -196,7 +196,7 @@ def test_under_xdist_an_error_that_ends_the_run_is_told(
     assert result.ret in {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
 
 
-def test_where_the_only_worker_of_xdist_crashes_no_baseline_is_unused(
+def test_if_the_only_worker_of_xdist_crashes_no_baseline_is_unused(
     models: pytest.Pytester,
 ) -> None:
     models.makepyfile(FOUR)
@@ -244,7 +244,7 @@ def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(models: pytes
     assert [case["verdict"] for case in cases_of(models)] == ["new", "new"]
 
 
-def test_of_a_test_that_is_run_again_the_last_outcome_counts(models: pytest.Pytester) -> None:
+def test_the_last_outcome_of_a_test_that_is_run_again_counts(models: pytest.Pytester) -> None:
     models.makepyfile(
         """
         from pathlib import Path
@@ -266,7 +266,7 @@ def test_of_a_test_that_is_run_again_the_last_outcome_counts(models: pytest.Pyte
     assert len(cases_of(models)) == 1
 
 
-def test_of_a_test_whose_last_run_had_no_outcome_none_is_told(models: pytest.Pytester) -> None:
+def test_a_test_whose_last_run_had_no_outcome_has_none(models: pytest.Pytester) -> None:
     models.makepyfile(
         """
         from pathlib import Path
@@ -289,7 +289,7 @@ def test_of_a_test_whose_last_run_had_no_outcome_none_is_told(models: pytest.Pyt
     assert [case["id"] for case in cases_of(models)] == ["b2-c1"]
 
 
-def test_what_regressed_each_time_is_one_failure(models: pytest.Pytester) -> None:
+def test_a_repeated_regression_is_one_failure(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("slow_400us.onnx"))
     options = ("--reruns=1", "--modelperf-against=fast_100us.onnx", "-v", "--junitxml=junit.xml")
     result = run_with(models, "rerunfailures", *options)
@@ -303,7 +303,7 @@ def test_what_regressed_each_time_is_one_failure(models: pytest.Pytester) -> Non
     assert junit.count("<testcase ") == junit.count('name="modelperf.verdict"')
 
 
-def test_coverage_of_tests_is_told_beside(models: pytest.Pytester) -> None:
+def test_coverage_of_tests_is_reported_as_well(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("base.onnx"))
     result = run_with(models, "pytest_cov", "--cov=.", "--cov-report=term")
     assert_ended(result, "1 new.", "*coverage*", "TOTAL *%", passed=1)

@@ -102,7 +102,9 @@ def test_a_pattern_of_files_is_a_workload_in_a_table_and_in_a_marker(net: pytest
         ),
     ],
 )
-def test_what_makes_no_workload_is_refused(net: pytest.Pytester, table: str, words: str) -> None:
+def test_members_that_do_not_make_a_workload_are_refused(
+    net: pytest.Pytester, table: str, words: str
+) -> None:
     write_table(net, f'[tool.modelperf.models."net.onnx"]\n{table}')
     assert words in message(net)
 

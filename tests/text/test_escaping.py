@@ -30,12 +30,12 @@ def test_our_own_signs_become_plain_and_others_are_escaped(text: str, plain: str
     assert encodable(text, "utf-8") == text
 
 
-def test_what_a_stream_can_take_stays() -> None:
+def test_characters_that_a_stream_can_take_stay() -> None:
     assert encodable("größe ± 1", "latin-1") == "größe ± 1"
 
 
 @given(st.text(), st.sampled_from(["ascii", "latin-1", "cp1252", "utf-8"]))
-def test_it_can_always_be_encoded(text: str, encoding: str) -> None:
+def test_printable_text_can_always_be_encoded(text: str, encoding: str) -> None:
     encodable(text, encoding).encode(encoding)
 
 
@@ -53,7 +53,7 @@ def test_a_page_for_ascii_keeps_its_lines_and_columns() -> None:
     )
 
 
-def test_columns_are_aligned_beside_a_name_that_the_stream_cannot_take() -> None:
+def test_columns_are_aligned_next_to_a_name_that_the_stream_cannot_take() -> None:
     page = TextStyle(width=20, encoding="ascii").page()
     columns = (Column("layer", is_text=True, is_name=True), Column("±"))
     page.table(Table("", columns, (("größe", "1"), ("conv", "12"), ("größen.und.gewichte", "3"))))

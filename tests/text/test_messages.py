@@ -40,7 +40,7 @@ def test_no_error_scolds_or_begs() -> None:
     assert found == []
 
 
-def test_a_text_is_found_wherever_it_stands_in_an_error() -> None:
+def test_a_text_is_found_anywhere_in_an_error() -> None:
     source = 'def f(path):\n    raise UsageError(f"{path} is bad" + (" here" if path else "!"))\n'
     assert sorted(raised_texts(source)) == [" here", " is bad", "!"]
 

@@ -73,7 +73,7 @@ def test_a_size_has_four_digits_and_a_binary_prefix(value: int, text: str) -> No
     assert format_bytes(value) == text
 
 
-def test_what_is_unknown_is_a_question_mark_and_never_a_number() -> None:
+def test_an_unknown_figure_is_a_question_mark_and_never_a_number() -> None:
     assert format_count(None) == format_bytes(None) == format_shape(None) == "?"
     assert format_share(None, 3) == format_share(3, None) == "?"
 
@@ -135,7 +135,7 @@ def test_a_count_is_read_as_users_write_it(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "G", "-1", "1e9", "1 GB", "1,5G", "1..5", "4.1g", "\u0661"])
-def test_what_is_no_count_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_count_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_count(text)
 
@@ -160,7 +160,7 @@ def test_what_is_no_count_is_refused(text: str) -> None:
         ("a.onnx::b1-c1::errors ## [c]", "a.onnx::b1-c1::errors ## [c]"),
     ],
 )
-def test_what_a_terminal_could_obey_is_escaped(text: str, shown: str) -> None:
+def test_characters_that_a_terminal_could_obey_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
@@ -170,7 +170,7 @@ def test_a_lone_surrogate_can_be_written() -> None:
 
 
 @given(st.text(st.characters(), max_size=40))
-def test_what_is_shown_holds_no_control_and_stays_what_it_is(text: str) -> None:
+def test_shown_text_has_no_control_characters_and_does_not_change_again(text: str) -> None:
     shown = printable(text)
 
     assert not any(unicodedata.category(char)[0] == "C" or char in "\u2028\u2029" for char in shown)
@@ -183,7 +183,7 @@ def test_a_plain_name_is_shown_as_it_is(text: str) -> None:
     assert printable(text) == text
 
 
-def test_of_a_long_list_the_first_are_named_and_the_others_counted() -> None:
+def test_the_first_of_a_long_list_are_named_and_the_others_counted() -> None:
     assert shorten_list([], 2) == ""
     assert shorten_list(["a", "b"], 2) == "a, b"
     assert shorten_list(["a", "b", *"c" * 1000], 2) == "a, b and 1,000 more"

@@ -98,7 +98,7 @@ def test_names_of_wide_characters_keep_both_ends() -> None:
     assert list(cut_names(names, 14).values()) == ["日本…甲日本語", "日本…乙日本語"]
 
 
-def test_one_name_in_two_rows_is_no_double() -> None:
+def test_one_name_in_two_rows_does_not_count_as_double() -> None:
     assert cut_names(["a_long_name", "a_long_name"], 7) == {"a_long_name": "a_l…ame"}
 
 

@@ -138,7 +138,7 @@ def test_a_process_that_is_forked_and_runs_nothing_leaves_no_file(
     assert list(traces) == ["trace.json"]
 
 
-def test_what_a_process_inherits_stays_whole_where_it_came_from(
+def test_a_session_that_a_fork_inherits_stays_whole_in_the_parent(
     hooked_python: Python, model: Path
 ) -> None:
     """The profile of a session is one open file, which both processes could write."""
@@ -166,7 +166,7 @@ work(5, session)
     assert "notes" not in trace.about
 
 
-def test_of_a_session_that_was_inherited_the_inferences_are_recorded(
+def test_inferences_of_an_inherited_session_are_recorded(
     hooked_python: Python, model: Path
 ) -> None:
     told, traces = run_traced(
@@ -199,7 +199,7 @@ def test_the_runtime_may_be_imported_in_the_forked_process_alone(
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_so_is_a_process_that_is_started_in_another_way(
+def test_a_process_started_by_spawn_or_forkserver_has_a_file_of_its_own(
     hooked_python: Python, model: Path, method: str
 ) -> None:
     (model.parent / "worker.py").write_text(PROGRAM)
@@ -226,7 +226,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("end", ["signal.SIGKILL", "signal.SIGTERM"])
-def test_of_a_process_that_is_killed_there_is_no_trace(
+def test_a_process_that_is_killed_leaves_no_trace(
     hooked_python: Python, model: Path, end: str
 ) -> None:
     killed = f"assert fork(work, 2, end=lambda: os.kill(os.getpid(), {end})) == -{end}\nwork(1)\n"
@@ -267,7 +267,7 @@ def test_a_program_may_end_the_trace_of_those_that_it_forks(
     assert list(traces) == ["trace.json"]
 
 
-def test_that_a_file_cannot_be_written_is_said_once(hooked_python: Python, model: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported_once(hooked_python: Python, model: Path) -> None:
     program = PROGRAM + "assert fork(work, 1) == 0\nassert fork(work, 1) == 0\n"
     done = run(hooked_python, model.parent, program, MODELPERF_TRACE="no/trace.json")
     assert done.returncode == 0

@@ -213,7 +213,7 @@ def test_a_round_is_as_long_as_what_was_measured_of_it() -> None:
     assert [span.depth for span in spans] == [0, 1, 1, 1, 1, 1, 0, 1, 1, 1]
 
 
-def test_it_says_that_rounds_have_no_time_stamps() -> None:
+def test_the_trace_says_that_rounds_have_no_time_stamps() -> None:
     assert "was not kept" in other_data(dump_trace(measured_classifier()))["rounds"]
 
 
@@ -233,7 +233,7 @@ def started_round(begun_ns: int, times_ns: Sequence[int], starts_ns: Sequence[in
     return replace(made, starts=starts, block=block)
 
 
-def test_rounds_stand_where_they_ran() -> None:
+def test_rounds_are_at_the_times_they_ran() -> None:
     rounds = (started_round(7000, (10, 20), (0, 15)), started_round(90_000, (30,), (0,)))
     text = dump_trace(with_measurement(make_measurement(rounds=rounds)))
     shown = [(s.depth, s.name, s.start_ns, s.end_ns) for s in rounds_of(text)]
@@ -253,7 +253,7 @@ def test_rounds_stand_where_they_ran() -> None:
     assert "where they ran" in other_data(text)["rounds"]
 
 
-def test_both_sides_of_a_duet_stand_on_one_clock() -> None:
+def test_both_sides_of_a_duet_are_on_one_clock() -> None:
     before = make_measurement(rounds=(started_round(1000, (10, 10), (0, 30)),))
     after = make_measurement(rounds=(started_round(1200, (10, 10), (10, 20)),))
     text = dump_trace(with_measurement(after), {"b1-c1": before})
@@ -275,14 +275,14 @@ def test_clocks_that_do_not_agree_are_not_believed(begun_ns: int) -> None:
     assert "was not kept" in other_data(text)["rounds"]
 
 
-def test_a_case_without_starts_is_named_beside_one_that_has_them() -> None:
+def test_a_case_without_starts_is_named_with_one_that_has_them() -> None:
     profile = with_measurement(make_measurement(rounds=(started_round(7, (10,), (0,)),)))
     plain = replace(profile.cases[0], case=Case(2, 1), measured=make_measurement())
     text = dump_trace(replace(profile, cases=(profile.cases[0], plain)))
     assert other_data(text)["without_starts"] == ["b2-c1"]
 
 
-def test_layers_stand_below_the_first_round_of_their_case() -> None:
+def test_layers_are_below_the_first_round_of_their_case() -> None:
     profile = measured_classifier()
     measured = known(profile.cases[0].measured)
     early = with_measurement(make_measurement(rounds=(started_round(1000, (10,), (0,)),)))
@@ -293,7 +293,7 @@ def test_layers_stand_below_the_first_round_of_their_case() -> None:
     assert inference.start_ns == 50_000
 
 
-def test_what_is_sampled_keeps_when_it_began() -> None:
+def test_sampled_rounds_keep_their_starts() -> None:
     """The clock of the fakes is right: what they tell does not overlap."""
     bench = FakeBench(FakeClock(), steady(20_000))
     policy = SamplingPolicy(max_rounds=2, max_seconds=1.0)
@@ -309,7 +309,7 @@ def test_what_is_sampled_keeps_when_it_began() -> None:
 # -- one inference
 
 
-def test_the_layers_of_an_inference_stand_in_the_order_of_the_graph() -> None:
+def test_the_layers_of_an_inference_are_in_the_order_of_the_graph() -> None:
     spans = layers_of(dump_trace(measured_classifier()))
     shown = [(s.depth, s.name, s.category, s.start_ns, s.duration_ns) for s in spans]
     assert shown == snapshot(
@@ -399,7 +399,7 @@ def test_each_measured_case_is_a_process_and_the_others_are_named() -> None:
     )
 
 
-def test_what_did_not_run_has_no_events() -> None:
+def test_a_case_that_did_not_run_has_no_events() -> None:
     text = dump_trace(static_classifier())
     assert read_trace(text) == {}
     assert other_data(text)["left_out"] == snapshot(
@@ -413,7 +413,7 @@ def test_without_layer_times_there_are_the_rounds_alone() -> None:
     ]
 
 
-def test_what_is_not_known_of_a_layer_is_left_out() -> None:
+def test_unknown_facts_of_a_layer_are_left_out() -> None:
     layer = bare_layer("x")
     measurement = with_layer_times(make_measurement(), [(1.0, kernel(0))])
     text = dump_trace(with_measurement(measurement, bare_profile((layer,))))
@@ -510,7 +510,7 @@ def test_a_long_measurement_is_thinned_and_loses_no_time() -> None:
     )
 
 
-def test_nothing_is_thinned_up_to_the_limit() -> None:
+def test_events_up_to_the_limit_are_all_kept() -> None:
     rounds = (make_round([1000] * (MAX_INFERENCES - 1)), make_round([1000]))
     text = dump_trace(with_measurement(make_measurement(rounds=rounds)))
     assert sum(span.name == "inference" for span in rounds_of(text)) == MAX_INFERENCES
@@ -669,7 +669,7 @@ def test_the_trace_can_go_to_standard_output_alone(model: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_written_is_said_before_anything_runs(
+def test_an_output_that_cannot_be_written_is_reported_before_anything_runs(
     model: str, arguments: list[str], message: str
 ) -> None:
     assert run("profile", model, *arguments) == (2, "", f"Error: {message}\n")

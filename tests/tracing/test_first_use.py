@@ -56,7 +56,7 @@ def test_the_first_use_is_recorded_itself(model: Path, first: str) -> None:
     assert (p.notes == ()) == (first == "session")
 
 
-def test_where_nothing_begins_the_methods_are_those_that_were(
+def test_if_nothing_begins_the_methods_are_the_original_ones(
     model: Path, methods: dict[str, Any]
 ) -> None:
     uses = Uses()
@@ -104,7 +104,7 @@ def test_threads_that_come_first_together_wait_until_it_has_begun(
     assert inferences(p) == 4
 
 
-def test_whoever_wraps_a_method_meanwhile_is_called_once_for_each_call(
+def test_a_wrapper_added_meanwhile_is_called_once_for_each_call(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_plain(model)
@@ -129,7 +129,7 @@ def test_whoever_wraps_a_method_meanwhile_is_called_once_for_each_call(
     assert inferences(p) == 2
 
 
-def test_a_profile_that_begins_meanwhile_is_told_of_each_inference_once(model: Path) -> None:
+def test_a_profile_that_begins_meanwhile_gets_each_inference_once(model: Path) -> None:
     uses = Uses()
     FirstUse(uses).begin()
     with trace() as p:

@@ -110,7 +110,7 @@ def durations(draws: Sequence[int]) -> list[Event]:
 
 
 @pytest.mark.parametrize("derive", DERIVED)
-def test_columns_have_signed_numbers_of_64_bits_and_the_same_types_where_nothing_is_recorded(
+def test_columns_have_signed_numbers_of_64_bits_and_the_same_types_if_nothing_is_recorded(
     derive: Callable[[Frames], pd.DataFrame],
 ) -> None:
     nothing, something = derive(Frames()), derive(Frames(recording()))
@@ -120,7 +120,7 @@ def test_columns_have_signed_numbers_of_64_bits_and_the_same_types_where_nothing
     assert {str(dtype) for dtype in something.dtypes} <= {"int64", "Int64", "float64", "string"}
 
 
-def test_what_failed_is_told_and_counts_in_no_figure() -> None:
+def test_failed_inferences_are_reported_and_count_in_no_figure() -> None:
     told: dict[str, Argument] = {"error": "InvalidArgument"}
     frames = Frames(
         [
@@ -172,7 +172,7 @@ def test_a_span_is_a_row_with_its_facts() -> None:
     assert rows.loc[3, "self"] == rows.loc[3, "dur"] == 30
 
 
-def test_rows_are_in_the_order_of_time_and_what_is_around_stands_first() -> None:
+def test_rows_are_in_the_order_of_time_with_the_enclosing_span_first() -> None:
     spans = [
         span("inference", Category.INFERENCE, 10, 40, id=3, parent=1),
         operator("Add1", 10, 40, id=4, parent=3),
@@ -218,7 +218,7 @@ def test_the_nearest_label_counts() -> None:
     assert Frames(spans).inferences()["label"].tolist() == ["inner", "outer"]
 
 
-def test_operators_are_of_the_session_that_their_inference_tells() -> None:
+def test_operators_belong_to_the_session_of_their_inference() -> None:
     spans = (
         span("a.onnx", Category.SESSION, 0, 5, id=1),
         span("inference", Category.INFERENCE, 10, 5, id=2, arguments={"session": "a.onnx"}),
@@ -240,7 +240,7 @@ def test_without_that_it_is_the_session_around() -> None:
     assert Frames(spans).frame()["session"].tolist() == ["whole"] * 3
 
 
-def test_spans_that_are_said_to_be_inside_each_other_are_inside_no_inference() -> None:
+def test_spans_with_each_other_as_parent_are_inside_no_inference() -> None:
     circle = [operator("Add1", 0, 5, id=1, parent=2), operator("Mul1", 0, 5, id=2, parent=1)]
     assert Frames(circle).operator_calls()["inference_id"].isna().all()
 
@@ -352,7 +352,7 @@ def test_operators_can_be_grouped_and_sorted_by_any_column() -> None:
 
 @FEW
 @given(trees())
-def test_operators_and_their_calls_tell_the_same(events: list[Event]) -> None:
+def test_operators_and_their_calls_have_the_same_figures(events: list[Event]) -> None:
     calls, found = Frames(events).operator_calls(), Frames(events).operators()
     assert found["count"].sum() == len(calls)
     assert found["total"].sum() == calls["self"].sum()
@@ -559,7 +559,7 @@ inference      3  0.000040  0.000080  0.000060  0.000060  (64)  (130)  (219)  (6
 
 @pytest.mark.parametrize("show", PRINTED)
 @pytest.mark.parametrize("columns", [80, 1000])
-def test_what_is_printed_is_as_wide_as_the_terminal_and_safe(
+def test_printed_tables_are_as_wide_as_the_terminal_and_safe(
     show: Callable[[Frames], None],
     columns: int,
     capsys: pytest.CaptureFixture[str],
@@ -581,7 +581,7 @@ def test_what_is_printed_is_as_wide_as_the_terminal_and_safe(
     assert any("\\x1b" in line or "…" in line for line in lines)
 
 
-def test_what_is_not_shown_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_that_are_not_shown_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     Frames(recording()).print_operator_calls(top=1)
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "3 more: top=None shows all"
@@ -660,7 +660,7 @@ def test_a_function_has_inferences_and_no_layers(tmp_path: Path) -> None:
     assert frames.notes == ("b1-c1: the engine reported no layer times",)
 
 
-def test_the_spans_of_a_stored_profile_lie_inside_their_parents(tmp_path: Path) -> None:
+def test_the_spans_of_a_stored_profile_are_inside_their_parents(tmp_path: Path) -> None:
     events = list(read_stored_profile(store(measured_cases(), tmp_path)).events())
     spans = {event.id: event for event in events if isinstance(event, Span)}
     assert len(spans) == sum(isinstance(event, Span) for event in events)
@@ -752,7 +752,7 @@ def test_a_file_of_no_kind_is_refused(text: str, tmp_path: Path) -> None:
         Frames.read(file)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*gone\.json: No such file"):
         Frames.read(tmp_path / "gone.json")
 
@@ -806,7 +806,7 @@ def test_a_profile_that_a_viewer_saved_is_read_too(ort_profile: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("ask", [Frames, lambda: Frames.read("profile.json")])
-def test_without_pandas_it_is_said_how_to_get_it(
+def test_without_pandas_the_error_says_how_to_install_it(
     ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)

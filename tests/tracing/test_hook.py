@@ -59,7 +59,7 @@ def test_a_hook_is_installed_used_and_removed(python: Python, model: Path) -> No
     assert not (folder / "trace.json").exists()
 
 
-def test_an_environment_without_the_hook_is_told_what_to_type(tmp_path: Path) -> None:
+def test_an_environment_without_the_hook_gets_the_command_to_type(tmp_path: Path) -> None:
     missing = explain_no_hook(tmp_path)
     assert missing is not None
     assert "modelperf trace -- python program.py" in missing
@@ -70,7 +70,7 @@ def test_an_environment_without_the_hook_is_told_what_to_type(tmp_path: Path) ->
 
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("file", ["", "trace.json"])
-def test_where_the_package_is_gone_nothing_fails_and_nothing_is_printed(
+def test_a_hook_without_the_package_does_not_fail_and_prints_nothing(
     python: Python,
     tmp_path: Path,
     file: str,
@@ -91,7 +91,7 @@ def test_without_the_variable_the_hook_loads_nothing(python: Python, tmp_path: P
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_a_hook_of_another_version_is_told_and_replaced(tmp_path: Path) -> None:
+def test_a_hook_of_another_version_is_reported_and_replaced(tmp_path: Path) -> None:
     file = tmp_path / HOOK_NAME
     file.write_text("# pytest-modelperf 0.0.1: older\n")
     assert find_hook(tmp_path).version == "0.0.1"

@@ -111,7 +111,7 @@ def test_child_processes_are_traced_into_files_of_their_own(
     assert (inferences(own), inferences(other)) == (2, 1)
 
 
-def test_of_a_script_that_starts_one_python_the_trace_has_the_name_that_was_asked_for(
+def test_the_trace_of_a_script_that_starts_one_python_has_the_requested_name(
     folder: Path, plain_python: Python
 ) -> None:
     script = f"{shlex.quote(str(plain_python.executable))} program.py; exit 4"
@@ -120,7 +120,7 @@ def test_of_a_script_that_starts_one_python_the_trace_has_the_name_that_was_aske
     assert traces(folder) == ["trace.json"]
 
 
-def test_of_a_script_that_starts_several_pythons_no_trace_replaces_another(
+def test_traces_of_a_script_that_starts_several_pythons_do_not_replace_each_other(
     folder: Path, plain_python: Python
 ) -> None:
     python = shlex.quote(str(plain_python.executable))
@@ -311,7 +311,7 @@ def test_a_program_that_cannot_be_started_is_an_error(
     assert "Traceback" not in done.stderr
 
 
-def test_a_python_that_reads_no_pythonpath_is_told_of_the_hook(
+def test_the_error_of_a_python_that_ignores_pythonpath_mentions_the_hook(
     folder: Path, plain_python: Python
 ) -> None:
     done = trace(folder, "--", plain_python.executable, "-I", "-c", "print('out')")
@@ -343,7 +343,7 @@ def test_a_python_that_lacks_the_package_runs_as_ever_and_is_named(
     assert f"{plain_python.executable} cannot load pytest-modelperf" in done.stderr
 
 
-def test_a_reason_of_several_lines_is_told_in_one(folder: Path, plain_python: Python) -> None:
+def test_a_reason_of_several_lines_is_shown_in_one(folder: Path, plain_python: Python) -> None:
     package = folder / "broken" / "pytest_modelperf"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise ImportError('half\\n\\nan install')")
@@ -390,7 +390,7 @@ def test_totals_that_cannot_be_made_leave_the_exit_code(folder: Path, plain_pyth
         (("--hook", "status", "--top", "3"), "--hook takes no other option"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_contradictory_arguments_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

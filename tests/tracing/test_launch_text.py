@@ -12,14 +12,14 @@ from tests.support.command import run
 PYTHONS = (StartedPython("/usr/bin/python3", ""),)
 
 
-def test_a_signal_is_named_where_it_ended_the_program() -> None:
+def test_a_signal_is_named_if_it_ended_the_program() -> None:
     killed = TracedLaunch(-9, PYTHONS, ())
     assert killed.exit_code == 137
     assert explain_no_trace(killed).startswith("no trace was written: signal 9 ended the program")
 
 
 @pytest.mark.parametrize("pythons", [(), PYTHONS])
-def test_an_exit_code_of_the_program_is_not_told_as_a_signal(
+def test_an_exit_code_of_the_program_is_not_shown_as_a_signal(
     pythons: tuple[StartedPython, ...],
 ) -> None:
     """A shell gives such codes for signals, and a program may give any code."""

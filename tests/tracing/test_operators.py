@@ -90,7 +90,7 @@ def test_a_call_in_a_pause_takes_its_operators_along() -> None:
     assert [each.shapes for each in found] == [1]
 
 
-def test_what_belongs_to_no_call_or_inference_is_left_out() -> None:
+def test_events_outside_calls_and_inferences_are_left_out() -> None:
     placer, found = place([Call(600_000, 900_000)], inference(1000, 2000, (1000, 2000)))
     assert (found, placer.strays) == ([], 1)
     loose = iter([span(Category.OPERATOR, 5, 6, 77, 1), span(Category.SESSION, 0, 9, 1, 0)])
@@ -106,7 +106,7 @@ def test_counters_stay_inside_too() -> None:
     assert [each.at_ns for each in found[0].counters] == [21_000]
 
 
-def test_what_stands_out_is_moved_in_and_told() -> None:
+def test_an_operator_outside_its_parent_is_moved_in_and_reported() -> None:
     placer, found = place([Call(0, 10_000)], inference(0, 30_000, (0, 30_000)))
     (moved,) = found[0].operators
     assert (moved.start_ns, moved.end_ns) == (0, 10_000)

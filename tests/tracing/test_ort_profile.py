@@ -82,7 +82,7 @@ def test_spans_add_up_and_are_in_the_order_of_what_is_around_them(nested: Path) 
     assert session.start_ns < min(span.start_ns for span in spans[:-1])
 
 
-def test_operators_are_told_with_their_facts(nested: Path) -> None:
+def test_operators_have_their_facts(nested: Path) -> None:
     spans, _ = read(nested)
     facts = next(span for span in spans if span.name == "b/m").arguments
     assert facts["op_type"] == "MatMul"
@@ -115,7 +115,7 @@ def test_memory_in_use_and_threads_are_events_of_their_own(tmp_path: Path) -> No
     assert [(n.thread, n.name) for n in names] == [(None, "p.json"), (1, "inferences 1")]
 
 
-def test_memory_is_told_in_the_order_of_its_clock(tmp_path: Path) -> None:
+def test_memory_is_in_the_order_of_its_clock(tmp_path: Path) -> None:
     """That is when a kernel ends: a Loop begins before its body, and ends after it."""
     peaks = [{"mem_in_use_peak": str(size)} for size in (64, 128, 256, 512)]
     path = write_profile(
@@ -138,7 +138,7 @@ def test_memory_is_told_in_the_order_of_its_clock(tmp_path: Path) -> None:
     ]
 
 
-def test_a_memory_that_is_no_number_is_none(tmp_path: Path) -> None:
+def test_memory_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
     lines = [
         kernel("a", 1, 2, more={"mem_in_use_peak": True}),
         kernel("b", 4, 2, more={"mem_in_use_peak": 1}),
@@ -235,7 +235,7 @@ def test_a_body_on_a_pool_belongs_to_the_inference_that_the_operator_around_it_d
     assert (loop.duration_ns, loop.self_ns) == (70_500, 70_500 - 8_500 - 10_500)
 
 
-def test_durations_have_the_half_microsecond_that_was_cut_off_where_there_is_room(
+def test_durations_have_the_half_microsecond_that_was_cut_off_if_there_is_room(
     tmp_path: Path,
 ) -> None:
     path = write_profile(
@@ -259,7 +259,7 @@ def test_kernels_that_begin_in_one_microsecond_are_not_inside_of_each_other(tmp_
     assert all(_parents(spans, name) == {"inference": 1} for name in "abc")
 
 
-def test_fences_of_versions_before_1_21_are_no_operators(tmp_path: Path) -> None:
+def test_fences_of_versions_before_1_21_do_not_count_as_operators(tmp_path: Path) -> None:
     fences = [
         kernel("a", 5, 3).replace("_kernel_time", f"_fence_{when}") for when in ("before", "after")
     ]
@@ -301,7 +301,7 @@ def test_names_are_read_as_this_version_writes_them(tmp_path: Path) -> None:
         *(f'"ts" :{value}' for value in ('"5"', "-1", "1e99", "null", "true", "NaN", "5.5", "[1]")),
     ],
 )
-def test_an_event_without_a_usable_time_is_told_and_the_others_are_read(
+def test_an_event_without_a_usable_time_is_reported_and_the_others_are_read(
     tmp_path: Path, text: str
 ) -> None:
     broken = kernel("a", 5, 3).replace('"ts" :5', text)
@@ -312,7 +312,7 @@ def test_an_event_without_a_usable_time_is_told_and_the_others_are_read(
 
 
 @pytest.mark.parametrize("how", ["one line", "indented", "sorted", "object", "windows", "bom"])
-def test_a_profile_that_was_saved_anew_reads_the_same(
+def test_a_profile_that_was_saved_again_reads_the_same(
     nested: Path, tmp_path: Path, how: str
 ) -> None:
     text = nested.read_text(encoding="utf-8")
@@ -372,7 +372,7 @@ def test_no_bytes_in_a_profile_end_in_a_traceback(
     check_nesting(events)
 
 
-def test_what_ran_in_an_inference_that_is_not_complete_is_in_no_inference(tmp_path: Path) -> None:
+def test_operators_of_an_incomplete_inference_are_in_no_inference(tmp_path: Path) -> None:
     path = write_profile(
         tmp_path / "p.json",
         [kernel("a", 1, 2), inference(0, 9), kernel("a", 11, 2), kernel("b", 15, 2)],
@@ -382,7 +382,7 @@ def test_what_ran_in_an_inference_that_is_not_complete_is_in_no_inference(tmp_pa
     assert notes == ("2 operators ran in no inference whose end is in the profile.",)
 
 
-def test_a_full_profile_is_told(tmp_path: Path) -> None:
+def test_a_full_profile_is_reported(tmp_path: Path) -> None:
     lines = [kernel("a", 1, 2), inference(0, 9), kernel("a", 11, 2), kernel("b", 15, 2)]
     full = OrtProfile(write_profile(tmp_path / "full.json", lines), max_events=4)
     assert list(full)
@@ -421,7 +421,7 @@ _ANY_EVENT = st.one_of(
 
 
 @given(lines=st.lists(_ANY_EVENT, min_size=8, max_size=30))
-def test_spans_lie_within_each_other_whatever_a_profile_says(
+def test_spans_are_nested_whatever_a_profile_says(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str]
 ) -> None:
     path = write_profile(tmp_path_factory.getbasetemp() / "any.json", lines)
@@ -481,7 +481,7 @@ def test_an_event_is_the_same_at_the_first_look_and_at_the_second(
             assert found == ort_profile_file._from_object(json.loads(decoded, strict=False))
 
 
-def test_what_the_runtime_writes_is_read_at_the_first_look(nested: Path) -> None:
+def test_lines_of_the_runtime_are_read_by_the_fast_path(nested: Path) -> None:
     lines = [line for line in nested.read_bytes().splitlines(keepends=True) if len(line) > 2]
     events = [ort_profile_file._event_in(line) for line in lines]
     assert len(events) > 50

@@ -136,7 +136,7 @@ def calls_of(trace: dict[str, Any]) -> dict[str, int]:
     return {each["name"]: each["calls"] for each in trace["operators"]}
 
 
-def test_what_the_recording_itself_took_is_no_operator(model: Path, tmp_path: Path) -> None:
+def test_the_time_of_the_recording_itself_is_not_an_operator(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     with trace(file=file, operator_limit=1) as p:
         session = p.session(model, options(), providers=CPU)
@@ -194,7 +194,7 @@ _ARGUMENTS = st.dictionaries(
     index=st.none() | st.integers(0, 2**40),
     self_ns=st.none() | st.integers(0, 0),
 )
-def test_what_is_written_is_read(  # noqa: PLR0913, PLR0917  # a strategy each
+def test_written_content_is_read_back(  # noqa: PLR0913, PLR0917  # a strategy each
     tmp_path_factory: pytest.TempPathFactory,
     gaps: list[tuple[int, int]],
     arguments: dict[str, Any],
@@ -233,7 +233,7 @@ def test_what_is_written_is_read(  # noqa: PLR0913, PLR0917  # a strategy each
     assert trace.notes == (name,)
 
 
-def test_what_a_pool_did_is_written_with_the_other_arguments(tmp_path: Path) -> None:
+def test_the_work_of_a_pool_is_written_with_the_other_arguments(tmp_path: Path) -> None:
     told = span("a", Category.OPERATOR, 0, 9, id=1, arguments={"op_type": "A"})
     path = write(tmp_path / "trace.json", [replace(told, pool={"run_us": 5})])
     assert list(RecordedTrace(path)) == [replace(told, arguments={"op_type": "A", "run_us": 5})]
@@ -307,7 +307,7 @@ def test_a_second_session_around_a_thread_must_begin_before_the_first(tmp_path: 
         '{"name":"a","ph":"X","pid":1,"tid":1,"ts":1.0,"dur":1.0,"args":[' + "[" * 100_000,
     ],
 )
-def test_a_line_that_is_no_event_is_told(tmp_path: Path, line: str) -> None:
+def test_a_line_that_is_not_an_event_is_reported(tmp_path: Path, line: str) -> None:
     path = write(tmp_path / "trace.json", [span("a", Category.INFERENCE, 1, 2)])
     path.write_text(path.read_text().replace("\n],\n", f",\n{line}\n],\n"))
     trace = RecordedTrace(path)

@@ -111,7 +111,7 @@ def test_a_trace_has_sessions_labels_inferences_and_operators_each_inside_of_the
     assert sine.arguments["layer"] == "y"
 
 
-def test_layers_are_told_at_any_number_of_shapes(model: Path) -> None:
+def test_layers_are_known_at_any_number_of_shapes(model: Path) -> None:
     with trace() as p:
         session = p.session(model, options(), providers=CPU)
         for batch in range(1, MAX_SHAPES + 2):
@@ -134,7 +134,7 @@ def test_layers_are_told_at_any_number_of_shapes(model: Path) -> None:
     )
 
 
-def test_what_a_kernel_fuses_is_told() -> None:
+def test_the_layers_that_a_kernel_fuses_are_named() -> None:
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     with trace() as p:
         session = p.session(light / "light_squeezenet.onnx", options(), providers=CPU)
@@ -168,7 +168,7 @@ def test_a_shape_is_filled_up_by_a_few_channels(kernel: str, model: str, is_it: 
     assert is_filled_up(kernel, model) is is_it
 
 
-def test_shapes_are_those_of_the_model_where_a_kernel_fills_up_channels() -> None:
+def test_shapes_are_those_of_the_model_if_a_kernel_fills_up_channels() -> None:
     kernel: dict[str, Argument] = {
         "op_type": "Conv",
         "input_shape": "2x8x4x4",
@@ -265,7 +265,7 @@ def run_bound_memory(session: ort.InferenceSession) -> None:
     "run",
     [run_list, run_list_of_arrays, run_value, run_bound_array, run_bound_value, run_bound_memory],
 )
-def test_macs_are_counted_in_whatever_way_the_inputs_are_given(
+def test_macs_are_counted_for_every_way_to_give_inputs(
     model: Path, run: Callable[[ort.InferenceSession], None]
 ) -> None:
     with trace() as p:
@@ -276,7 +276,7 @@ def test_macs_are_counted_in_whatever_way_the_inputs_are_given(
     assert inference.arguments["input_shape"] == "2x8"
 
 
-def test_inferences_whose_input_shapes_are_unknown_are_said_to_lack_macs(model: Path) -> None:
+def test_inferences_of_unknown_input_shapes_are_reported_without_macs(model: Path) -> None:
     def record() -> None:
         with trace():
             session = ort.InferenceSession(str(model), options(), providers=CPU)
@@ -339,7 +339,7 @@ def test_inferences_that_wait_in_a_queue_begin_one_after_the_other(model: Path) 
     assert p.notes == ()
 
 
-def test_the_memory_of_the_process_is_counted_and_that_of_a_runtime_that_tells(
+def test_the_memory_of_the_process_is_counted_and_that_of_the_runtime_if_it_reports_any(
     model: Path, tmp_path: Path
 ) -> None:
     given = options(enable_profiling=True, profile_file_prefix=str(tmp_path / "theirs"))
@@ -375,7 +375,7 @@ def test_sessions_of_the_same_file_have_names_of_their_own(model: Path) -> None:
 # -- pauses
 
 
-def test_nothing_that_begins_in_a_pause_is_recorded_and_it_is_a_gap_on_the_clock(
+def test_a_pause_records_nothing_and_is_a_gap_on_the_clock(
     model: Path,
 ) -> None:
     with trace() as p:
@@ -628,9 +628,7 @@ def test_the_classes_are_as_they_were_afterwards() -> None:
     assert dict(vars(ort.IOBinding)) == bindings
 
 
-def test_who_wraps_a_method_meanwhile_keeps_it(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrapper_added_meanwhile_stays(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     with trace() as p:
         wrapped = ort.InferenceSession.run
@@ -697,7 +695,7 @@ def test_sessions_of_one_model_in_memory_keep_it_once(model: Path, tmp_path: Pat
     assert layers == ["h", "y"] * 2
 
 
-def test_the_program_is_told_nothing_of_a_saved_plan(
+def test_the_program_is_not_warned_of_a_saved_plan(
     model: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     given = ort.SessionOptions()
@@ -738,7 +736,7 @@ def test_a_model_that_is_refused_is_refused_as_ever(tmp_path: Path) -> None:
 # -- sessions and the profile
 
 
-def test_of_a_session_that_was_there_before_the_inferences_are_recorded(model: Path) -> None:
+def test_inferences_of_an_older_session_are_recorded(model: Path) -> None:
     session = open_plain(model)
     with trace() as p:
         session.run(None, FEED)
@@ -780,7 +778,7 @@ def test_a_profile_of_the_program_stays_its_own_and_is_read(model: Path, tmp_pat
     assert len(spans_of(p, "operator")) == 2
 
 
-def test_setting_providers_anew_ends_the_operators(model: Path) -> None:
+def test_setting_providers_again_ends_the_operators(model: Path) -> None:
     with trace() as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
@@ -863,7 +861,7 @@ def test_operators_are_those_of_the_first_inferences(model: Path, tmp_path: Path
     assert read_back.about["notes"] == list(p.notes)
 
 
-def test_the_wait_for_a_profile_is_told(model: Path, tmp_path: Path) -> None:
+def test_the_wait_for_a_profile_is_reported(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     with trace(file=file, operator_limit=1) as p, p.record("outer"):
         session = p.session(model, options(), providers=CPU)
@@ -951,7 +949,7 @@ def test_no_thread_begins_an_inference_in_a_profile_that_is_being_ended(
     assert len({span.parent for span in spans_of(p, "operator")}) <= 3
 
 
-def test_of_a_profile_that_is_cut_off_the_rest_is_shown_and_the_loss_is_told(
+def test_the_rest_of_a_profile_that_is_cut_off_is_shown_and_the_loss_reported(
     model: Path, tmp_path: Path
 ) -> None:
     given = options(enable_profiling=True, profile_file_prefix=str(tmp_path / "theirs"))
@@ -1032,19 +1030,19 @@ def test_there_is_one_profile_at_a_time(model: Path) -> None:
         ({"operator_limit": 0}, "operator_limit is 0: it can be 1 or more, or None for no limit."),
     ],
 )
-def test_what_cannot_be_meant_is_refused(asked: dict[str, object], message: str) -> None:
+def test_contradictory_arguments_are_refused(asked: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("(", r"\(")):
         trace(**asked)  # type: ignore[arg-type]  # that is what is tested
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write .*there is no folder"):
         trace(file=tmp_path / "no" / "trace.json").__enter__()
     with trace():
         pass
 
 
-def test_what_was_recorded_is_read_when_it_has_ended() -> None:
+def test_a_recording_is_read_after_its_end() -> None:
     with trace() as p, pytest.raises(UsageError, match="has not ended"):
         p.events()
     with pytest.raises(UsageError, match="has not begun"):

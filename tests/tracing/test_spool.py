@@ -40,7 +40,7 @@ def test_records_are_read_in_order_as_often_as_wanted(
     spool.close()
 
 
-def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
+def test_events_lost_to_a_full_disk_are_counted(tmp_path: Path) -> None:
     """The program that is recorded goes on, and so does the recording where there is room again."""
     spool = small_spool(tmp_path)
     for number in range(7):

@@ -38,7 +38,7 @@ def spans_of(path: Path) -> list[tuple[str, int, int]]:
     ]
 
 
-def test_rounds_stand_where_they_ran(tmp_path: Path) -> None:
+def test_rounds_are_at_the_times_they_ran(tmp_path: Path) -> None:
     assert spans_of(stored(tmp_path / "profile.json", started())) == [
         ("round 1", 0, 5030),
         ("load", 0, 1000),
@@ -68,7 +68,7 @@ def test_the_session_of_a_case_holds_its_rounds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("told", ["none", "null", "a clock that goes back"])
-def test_without_starts_rounds_stand_one_after_another(tmp_path: Path, told: str) -> None:
+def test_without_starts_rounds_follow_each_other(tmp_path: Path, told: str) -> None:
     began = {"load": 95_000, "first": 97_000, "warmup": None, "warmup_end": None, "block": 99_000}
     path = stored(tmp_path / "profile.json", started(), begun_ns=None if told == "null" else began)
     if told == "none":
@@ -91,7 +91,7 @@ def test_without_starts_rounds_stand_one_after_another(tmp_path: Path, told: str
         ({"load": 1, "first": 2}, r"begun_ns: object missing required field block"),
     ],
 )
-def test_what_is_no_start_is_told_with_its_place(
+def test_the_error_of_an_invalid_start_names_the_place(
     tmp_path: Path, began: object, problem: str
 ) -> None:
     path = stored(tmp_path / "profile.json", started(), begun_ns=began)

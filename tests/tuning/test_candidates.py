@@ -23,7 +23,7 @@ def test_one_core_has_no_options_about_threads() -> None:
     ]  # fmt: skip
 
 
-def test_threads_between_and_within_operators_are_no_more_than_the_cores() -> None:
+def test_threads_between_and_within_operators_do_not_exceed_the_cores() -> None:
     found = usual_sets("onnxruntime", {}, 6)
     threads = [
         int(each.options["intra_op_num_threads"])
@@ -57,7 +57,7 @@ def test_a_value_that_the_baseline_has_is_left_out_and_its_default_is_tried() ->
     assert "enable_mem_pattern=0" not in found
 
 
-def test_the_options_of_a_provider_are_tried_where_it_is_the_first() -> None:
+def test_the_options_of_a_provider_are_tried_if_it_is_the_first() -> None:
     assert "provider.prefer_nhwc=1" in names("onnxruntime", {"provider": "CUDA,CPU"}, 1)
     assert "provider.trt_fp16_enable=1" in names(
         "onnxruntime", {"provider": "TensorrtExecutionProvider"}, 1
@@ -96,7 +96,7 @@ def test_openvino_has_options_of_its_own() -> None:
     assert "INFERENCE_PRECISION_HINT=f32" not in found
 
 
-def test_what_helped_is_combined_as_a_whole_and_in_pairs_of_the_best() -> None:
+def test_helpful_options_are_combined_as_a_whole_and_in_pairs_of_the_best() -> None:
     found = combined_sets(option_sets("a=1", "b=1", "a=2", "c=1", "d=1"))
     assert [each.name for each in found] == [
         "a=1, b=1, c=1, d=1",

@@ -110,7 +110,7 @@ def test_a_single_round() -> None:
     assert "how: 1 round in 61.2 s" in render_tuning(make_tuning(case), TextStyle(100))
 
 
-def test_nothing_helps_and_the_gain_that_is_excluded() -> None:
+def test_without_a_winner_the_excluded_gain_is_shown() -> None:
     text = render_tuning(make_tuning(nothing_helps()), TextStyle(100))
     for told in (
         "nothing is shown to help (99 %)",
@@ -139,7 +139,7 @@ def test_the_gain_that_is_excluded_is_not_that_of_sets_that_may_not_be_recommend
         assert "no set of options that ran and may be recommended gains more than 1.3 %" in text
 
 
-def test_nothing_helps_and_the_gain_that_would_have_been_seen() -> None:
+def test_without_a_winner_the_gain_that_would_have_been_seen_is_shown() -> None:
     case = replace(nothing_helps(), most_gain=None, detectable=0.07)
     assert "a gain of 7.0 % by one of them" in render_tuning(make_tuning(case), TextStyle(100))
 

@@ -25,7 +25,7 @@ def tune(
     return tune_case(duets, option_sets(*names), terms, Countdown(seconds, duets.clock))
 
 
-def test_what_helps_alone_is_taken_together_and_confirmed_against_the_baseline() -> None:
+def test_options_that_help_alone_are_combined_and_confirmed_against_the_baseline() -> None:
     duets = FakeDuets({"a=1": 1.3, "b=1": 1.2}, memory={"": 2000, "a=1, b=1": 1000})
     case = tune(duets, "a=1", "b=1", "c=1")
     assert case.winner == OptionSet({"a": "1", "b": "1"})
@@ -49,7 +49,7 @@ def test_more_options_lead_only_if_they_are_shown_faster_than_fewer() -> None:
     assert ("a=1, b=1", "a=1") in duets.met
 
 
-def test_what_the_contest_shows_to_be_slower_is_not_the_same() -> None:
+def test_a_set_that_the_contest_shows_to_be_slower_does_not_count_as_equal() -> None:
     """Both intervals of the race overlap, and beside one another the second is 5 % slower."""
     duets = FakeDuets({"a=1": 1.3, "a=2": 1.235})
     case = tune(duets, "a=1", "a=2+b=1")
@@ -58,7 +58,7 @@ def test_what_the_contest_shows_to_be_slower_is_not_the_same() -> None:
     assert case.equals == ()
 
 
-def test_nothing_helps_is_an_answer_with_what_could_have_been_seen() -> None:
+def test_without_a_winner_the_answer_has_the_gain_it_would_have_seen() -> None:
     case = tune(FakeDuets({"a=1": 0.8}), "a=1", "b=1")
     assert case.winner is None
     assert 0.0 <= known(case.most_gain) <= 0.02
@@ -73,14 +73,14 @@ def test_a_gain_of_the_race_that_fresh_processes_deny_is_not_recommended() -> No
     assert denied.detectable is not None
 
 
-def test_the_next_best_is_confirmed_where_the_best_is_denied() -> None:
+def test_the_next_best_is_confirmed_if_the_best_is_rejected() -> None:
     duets = FakeDuets({"a=1": 1.5, "b=1": 1.2}, confirmed={"a=1": 0.8})
     case = tune(duets, "a=1", "b=1")
     assert [each.name for each in case.confirmations] == ["a=1, b=1", "a=1"]
     assert case.winner is None
 
 
-def test_faster_with_other_outputs_is_no_gain() -> None:
+def test_faster_with_other_outputs_does_not_count_as_a_gain() -> None:
     duets = FakeDuets({"a=1": 2.0, "b=1": 1.3}, values={"a=1": 1.1})
     case = tune(duets, "a=1", "b=1")
     assert case.winner == OptionSet({"b": "1"})
@@ -141,7 +141,7 @@ def test_a_limit_of_memory_excludes_what_takes_more() -> None:
     assert tune(duets, "a=1", limits=TuningLimits(memory_bytes=1_000_000)).winner is not None
 
 
-def test_a_winner_stays_one_where_its_memory_cannot_be_measured() -> None:
+def test_a_winner_stays_one_if_its_memory_cannot_be_measured() -> None:
     duets = FakeDuets({"a=1": 1.3}, memory={"": 100}, unmeasured=["a=1"])
     case = tune(duets, "a=1")
     assert case.winner == OptionSet({"a": "1"})
@@ -170,7 +170,7 @@ def test_a_model_that_runs_with_no_options_fails() -> None:
         tune(FakeDuets(broken=["a=1"]), "a=1")
 
 
-def test_what_time_was_too_short_for_is_named() -> None:
+def test_sets_without_enough_time_are_named() -> None:
     case = tune(FakeDuets(), "a=1", "b=1", "c=1", seconds=8)
     assert case.notes == ("there was no time for c=1: a longer time limit makes more",)
 
@@ -183,7 +183,7 @@ class SlowSessions(FakeDuets):
         return super().visit(replace(visit, rounds=1))
 
 
-def test_single_options_go_on_where_none_of_them_could_be_confirmed() -> None:
+def test_single_options_go_on_if_none_of_them_could_be_confirmed() -> None:
     case = tune(SlowSessions({"c=1": 1.4}), "a=1", "b=1", "c=1", "d=1", seconds=56)
 
     # By the end of the usual share each had two rounds.

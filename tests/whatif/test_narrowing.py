@@ -479,7 +479,7 @@ def test_no_part_of_a_layer_is_left_empty(tmp_path: Path, halves: str) -> None:
     assert shapes_of(tmp_path / "n.onnx")["w0"] == (4, 3, 1, 1)
 
 
-def test_sizes_are_told_again_where_a_channel_is_among_them(tmp_path: Path) -> None:
+def test_shape_constants_are_updated_if_they_contain_channels(tmp_path: Path) -> None:
     """Resize to sizes, Expand and Pad, a group normalization as exporters write it."""
     model = model_of(
         """g (float[1, 3, 4, 4] x) => (y)
@@ -545,7 +545,7 @@ def test_weights_behind_nodes_of_constants_are_cut_where_they_are_stored(
     np.testing.assert_array_equal(numpy_helper.to_array(cut["w8"]), w8[:, wanted])
 
 
-def test_what_is_weakest_goes_and_of_equals_the_first(tmp_path: Path) -> None:
+def test_the_weakest_channels_go_and_the_first_of_equal_ones(tmp_path: Path) -> None:
     w = np.array([[3, 1, 1, 2, 1, 5]] * 2, np.float32)
     text = "g (float[1, 2] x) => (y) { a = MatMul (x, w)  y = MatMul (a, v) }"
     model = model_of(text, {"v": (6, 2), "w": w})
@@ -567,7 +567,7 @@ def test_what_is_weakest_goes_and_of_equals_the_first(tmp_path: Path) -> None:
          "{ v = Neg (a) }>"), "uses it inside"),
     ],
 )  # fmt: skip
-def test_what_is_not_safe_is_kept_with_the_reason(tmp_path: Path, node: str, reason: str) -> None:
+def test_unsafe_channels_are_kept_with_the_reason(tmp_path: Path, node: str, reason: str) -> None:
     # onnx does not infer what a GroupNormalization gives, so the model says it.
     known = ", float[1, 8, 4, 4] b" if "Group" in node else ""
     bound = load(
@@ -704,7 +704,7 @@ def test_external_data_of_a_body_come_into_the_model(tmp_path: Path) -> None:
     assert session.run(None, feeds)[0].shape == (1, 64)
 
 
-def test_the_data_beside_a_model_never_overwrites_that_of_another(tmp_path: Path) -> None:
+def test_the_external_data_of_a_model_never_overwrites_that_of_another(tmp_path: Path) -> None:
     model = model_of(_CHAIN, _CHAIN_WEIGHTS)
     onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="n.onnx.data")
     bound = load_model(open_model(tmp_path / "m.onnx"))
@@ -728,7 +728,7 @@ def test_weights_keep_their_type(tmp_path: Path, dtype: npt.DTypeLike) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, 2.0, float("nan")])
-def test_a_share_lies_between_nothing_and_all(tmp_path: Path, share: float) -> None:
+def test_a_share_is_between_0_and_1(tmp_path: Path, share: float) -> None:
     with pytest.raises(ModelError, match="has to be between 0 and 1"):
         write_narrowed(load(model_of(_CHAIN, _CHAIN_WEIGHTS)), tmp_path / "n.onnx", share)
 

@@ -90,7 +90,7 @@ def test_without_a_tolerance_nothing_is_judged() -> None:
     assert not list(judged_lines(case))
 
 
-def test_the_page_and_the_document_tell_the_verdict() -> None:
+def test_the_page_and_the_document_have_the_verdict() -> None:
     found, _ = judged(FAR)
     document = json.loads(dump_whatif(found))
     assert document["outputs_tolerance"] == 0.1

@@ -146,7 +146,7 @@ def test_the_page_names_what_makes_outputs_meaningless() -> None:
     assert "pruned" not in text
 
 
-def test_of_several_cases_every_line_names_its_own() -> None:
+def test_every_line_names_its_case_if_there_are_several() -> None:
     whatif = make_whatif(CASE, make_case(case=Case(8, 2), ms=31.0))
     text = text_of(whatif)
     assert "2 of 12 levels failed" in text
@@ -168,7 +168,7 @@ def test_an_estimate_and_what_is_unsure_are_never_called_the_fastest() -> None:
     assert "zeros" not in text_of(make_whatif(no_zeros))
 
 
-def test_of_many_layers_outside_the_first_are_named() -> None:
+def test_the_first_of_many_layers_outside_are_named() -> None:
     outside = tuple(f"layer{index}" for index in range(8))
     text = text_of(make_whatif(with_level(CASE, 1, outside=outside)))
     assert "8 layers ran outside" in text

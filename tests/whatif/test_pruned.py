@@ -86,7 +86,7 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.ND
     seed=st.integers(0, 5),
 )
 @settings(max_examples=40)
-def test_exactly_the_share_is_zero_and_what_is_left_is_no_smaller_than_what_went(
+def test_exactly_the_share_is_zero_and_the_smallest_weights_go_first(
     tmp_path_factory: pytest.TempPathFactory, values: list[float], share: float, seed: int
 ) -> None:
     before = np.array(values, np.float32)
@@ -139,7 +139,7 @@ def test_zeros_that_are_there_stay_and_count(tmp_path: Path) -> None:
     np.testing.assert_array_equal(weights(pruned)["w"], sparse)
 
 
-def test_what_is_multiplied_is_pruned_and_nothing_else(tmp_path: Path) -> None:
+def test_weights_of_products_are_pruned_and_no_others(tmp_path: Path) -> None:
     source = perceptron()
     told, pruned = prune(source, tmp_path, 0.5)
     assert told == Pruned(weights=2, elements=192, zeros=96, generated=0)
@@ -198,7 +198,7 @@ def test_the_weights_of_recurrent_layers_and_of_bodies_are_pruned(tmp_path: Path
     assert told.zeros == 32 + 32 + 8
 
 
-def test_what_cannot_be_pruned_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_weights_that_cannot_be_pruned_are_reported_with_the_reason(tmp_path: Path) -> None:
     text = """g (float[1,4] x) => (float[1,4] y) {
         q = DequantizeLinear(bytes, scale)
         a = MatMul(x, q)
@@ -331,7 +331,7 @@ def test_weights_in_external_data_are_read_and_taken_into_the_file(tmp_path: Pat
     np.testing.assert_array_equal(after["a"][kept], before["a"][kept])
 
 
-def test_a_model_too_large_for_one_file_has_the_weights_beside_it(tmp_path: Path) -> None:
+def test_a_model_too_large_for_one_file_has_its_weights_next_to_it(tmp_path: Path) -> None:
     source = parse(
         "g (float[N,64] x) => (float[N,64] y) { m = MatMul(x, w) s = Add(m, b) y = MatMul(s, v) }",
         {
@@ -350,7 +350,7 @@ def test_a_model_too_large_for_one_file_has_the_weights_beside_it(tmp_path: Path
         prune(source, tmp_path, 0.5, max_file_bytes=100)
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot write .*pruned\.onnx: No such file"):
         write_pruned(bind(perceptron()), tmp_path / "missing" / "pruned.onnx", 0.5)
 

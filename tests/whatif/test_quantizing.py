@@ -214,7 +214,7 @@ def test_a_quantized_model_answers_on_both_engines_about_as_the_model_does(
     assert len(integers) == {"convolutions": 3, "transformer": 4}[kind]
 
 
-def test_products_that_stay_in_floats_are_told(tmp_path: Path, inline: StartWorker) -> None:
+def test_products_that_stay_in_floats_are_reported(tmp_path: Path, inline: StartWorker) -> None:
     source, target = save(tmp_path, transformer()), tmp_path / "target.onnx"
     given = feeds(2, 8, 32)
     told = quantize(source, target, "dynamic", given, start=inline)
@@ -226,7 +226,7 @@ def test_products_that_stay_in_floats_are_told(tmp_path: Path, inline: StartWork
     assert read_products(target).of_integers == 7
 
 
-def test_nothing_is_left_behind_and_nothing_is_said(
+def test_quantizing_leaves_no_files_and_prints_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Neither in a log nor in the folders: the quantizer writes a file beside the model."""
@@ -256,7 +256,7 @@ def test_weights_in_external_data_are_quantized_into_external_data(
     assert np.abs(run(target, given[0]) - expected).max() < 0.2 * np.abs(expected).max()
 
 
-def test_a_model_of_an_old_opset_without_weights_is_converted_and_it_is_told(
+def test_a_model_of_an_old_opset_without_weights_is_converted_with_a_note(
     tmp_path: Path, inline: StartWorker
 ) -> None:
     source, target = tmp_path / "stored.onnx", tmp_path / "target.onnx"
@@ -317,7 +317,7 @@ def test_a_model_that_the_quantizer_leaves_as_it_is_says_what_it_has(
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 
 
-def test_what_the_quantizer_raises_is_told_in_a_line(tmp_path: Path) -> None:
+def test_an_exception_of_the_quantizer_is_shown_in_one_line(tmp_path: Path) -> None:
     message = r"^static INT8: ONNX Runtime's quantizer failed: ValueError: No data is collected\.$"
     with pytest.raises(MeasureError, match=message):
         quantize_saved(tmp_path, convolutions(), "static")
@@ -336,7 +336,7 @@ def test_a_model_that_cannot_be_prepared_is_quantized_as_it_is(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_quantizer_that_cannot_be_loaded_is_told_as_one_that_fails(
+def test_a_quantizer_that_cannot_be_loaded_is_reported_as_one_that_fails(
     tmp_path: Path, inline: StartWorker, form: QuantizationForm
 ) -> None:
     unloadable = code("import no_such_runtime")
@@ -368,7 +368,7 @@ def test_an_input_that_is_the_same_in_all_inferences_is_sent_once(tmp_path: Path
 
 
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
-def test_a_quantizer_that_crashes_is_told_with_its_last_words_and_leaves_nothing(
+def test_a_quantizer_that_crashes_is_reported_with_its_last_output_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(MeasureError) as failed:
@@ -429,7 +429,7 @@ def test_a_quantizer_that_computes_in_python_is_not_silent(tmp_path: Path) -> No
     assert heard.count(None) >= 3
 
 
-def test_what_a_product_is_of_is_told_by_its_nodes(tmp_path: Path) -> None:
+def test_the_kind_of_a_product_is_recognized_by_its_nodes(tmp_path: Path) -> None:
     model = parse(
         """g (float[2,2] x, float[2,2] v, bool c) => (float[2,2] y) {
             q = QuantizeLinear(x, s)

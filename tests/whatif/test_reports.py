@@ -157,7 +157,7 @@ how: 24 rounds in 4 duets of a variant and the unchanged model, 61.2 s; the time
 """)
 
 
-def test_at_160_columns_all_levels_are_beside_each_other() -> None:
+def test_at_160_columns_all_levels_are_next_to_each_other() -> None:
     text = render_whatif(make_whatif(), TOP, TextStyle(160))
     assert text[text.index("level  ") : text.index("\n\nby layer, ")] == snapshot("""\
 level                  ms per batch  items/s  speedup                                               interval              MACs   params       size   zeros
@@ -193,7 +193,7 @@ def layers_in(view: View, whatif: WhatIf | None = None) -> str:
     return known(found)[0]
 
 
-def test_weights_are_named_where_that_moves_no_level() -> None:
+def test_weights_are_named_if_they_move_no_level() -> None:
     def tables(width: int | None, whatif: WhatIf | None = None) -> list[str]:
         text = render_whatif(whatif or make_whatif(), TOP, TextStyle(width))
         return re.findall(r"by layer, .*\n(.*)\n", text)
@@ -278,7 +278,7 @@ def test_the_times_of_a_column_add_up_to_its_level() -> None:
         assert totals[0] == pytest.approx(case.levels[0].ms, abs=0.001)
 
 
-def test_what_was_waited_is_a_row_beside_the_layers_and_not_among_all_else() -> None:
+def test_waiting_has_a_row_of_its_own_apart_from_the_layers_and_the_rest() -> None:
     case = make_case()
     levels = tuple(
         replace(level, ms=level.ms + 2.0, layer_types={**level.layer_types, WAITING: 2.0})
@@ -320,25 +320,25 @@ def test_a_level_that_is_not_decided_is_unsure_and_its_word_is_a_pill() -> None:
     assert pills == [*found, "neither", "faster", "slower", "failed"]
 
 
-def test_what_is_hidden_is_said() -> None:
+def test_the_report_names_the_option_that_shows_hidden_rows() -> None:
     assert "--top 0" in render_whatif(make_whatif(), TOP, PLAIN)
     assert "--top 0" not in render_whatif(make_whatif(), WhatIfView(), PLAIN)
 
 
-def test_it_always_says_that_accuracy_is_not_measured() -> None:
+def test_the_report_always_says_that_accuracy_is_not_measured() -> None:
     failed = replace(make_case(), levels=make_case().levels[-1:])
     for whatif in (make_whatif(), make_whatif(failed)):
         assert f"\n{SPEED_ONLY}\n" in render_whatif(whatif, TOP, PLAIN)
 
 
-def test_one_round_of_one_duet_is_no_several() -> None:
+def test_one_round_of_one_duet_does_not_count_as_several() -> None:
     base, pruned, *_ = make_case().levels
     levels = replace(base, rounds=None), replace(pruned, rounds=1)
     case = replace(make_case(), levels=levels)
     assert "how: 1 round in 1 duet of a variant" in render_whatif(make_whatif(case), TOP, PLAIN)
 
 
-def test_levels_with_the_same_reason_are_told_together() -> None:
+def test_levels_with_the_same_reason_are_listed_together() -> None:
     variants = [Variant(VariantKind.QUANTIZED, form=form) for form in ("dynamic", "static")]
     levels = [Level(title=v.title, variant=v, failure="it crashed\nat once") for v in variants]
     case = replace(make_case(), levels=(*make_case().levels[:1], *levels))
@@ -429,7 +429,7 @@ def test_no_name_can_steer_a_terminal() -> None:
     assert dump_whatif(whatif).replace("\n", "").isprintable()
 
 
-def test_what_took_no_time_to_speak_of_has_no_speedup() -> None:
+def test_a_layer_with_negligible_time_has_no_speedup() -> None:
     """The overhead of the runtime is what is left of a subtraction: 0, or a little more."""
     case = make_case()
     for left in (0.0, 1e-16):
@@ -504,7 +504,7 @@ def test_the_json_of_a_what_if() -> None:
     )  # fmt: skip
 
 
-def test_what_could_not_be_had_is_null() -> None:
+def test_missing_figures_are_null() -> None:
     (case,) = json.loads(dump_whatif(make_whatif()))["cases"]
     first, estimate, lost = (case["levels"][index] for index in (0, 2, 5))
     assert [first[key] for key in ("kind", "level", "form", "speedup")] == [None] * 4
@@ -576,7 +576,7 @@ def test_the_csv_of_a_level_and_of_its_layers() -> None:
     assert level_row(rows, "Baseline", "layer")["speedup"] == ""
 
 
-def test_where_all_failed_the_csv_says_why() -> None:
+def test_if_all_levels_failed_the_csv_says_why() -> None:
     failed = replace(make_case(), levels=make_case().levels[-1:])
     (row,) = rows_of(make_whatif(failed))
     assert (row["ms"], row["items_per_second"]) == ("", "")

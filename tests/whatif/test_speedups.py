@@ -64,7 +64,7 @@ def levels_of(*made: VariantResult, estimates: tuple[float, ...] = ()) -> tuple[
 
 @few
 @given(st.lists(st.tuples(MS, RATIOS), min_size=1, max_size=5))
-def test_every_level_is_as_many_times_as_fast_as_its_own_duet_says(
+def test_every_level_has_the_speedup_of_its_own_duet(
     duets: list[tuple[float, float]],
 ) -> None:
     made = [result_of(Variant(INT8, form=str(i)), ms, ratio) for i, (ms, ratio) in enumerate(duets)]
@@ -114,7 +114,7 @@ def test_a_speedup_without_an_interval_has_none_either() -> None:
     assert inverted(Ratio(0.5, None, None)) == Ratio(2.0, None, None)
 
 
-def test_what_failed_keeps_its_reason_and_the_others_their_times() -> None:
+def test_failed_levels_keep_their_reason_and_the_others_their_times() -> None:
     bad = VariantResult(variant=Variant(INT8, form="static"), failure="no such operator")
     first, good, lost = levels_of(result_of(pruned(0.5)), bad)
     assert (lost.ms, lost.speedup, lost.failure) == (None, None, "no such operator")
@@ -122,7 +122,7 @@ def test_what_failed_keeps_its_reason_and_the_others_their_times() -> None:
     assert good.failure is None
 
 
-def test_where_nothing_ran_there_is_no_time_of_anything() -> None:
+def test_without_a_run_there_are_no_times() -> None:
     unmeasured = CaseProfile(CASE, profile(1.0).counted)
     bad = VariantResult(variant=pruned(0.5), failure="it crashed")
     found = make_levels(unmeasured, 1000, None, [bad], [0.25])
@@ -140,7 +140,7 @@ def test_pruning_comes_in_the_order_of_shares_before_all_else() -> None:
     ]  # fmt: skip
 
 
-def test_what_only_a_variant_has_is_no_time_of_a_neighbour() -> None:
+def test_a_layer_of_a_variant_alone_adds_no_time_to_a_neighbour() -> None:
     conv, relu, last = make_layer(0, "Conv"), make_layer(1, "Relu"), make_layer(2, "Conv")
     quantized = replace(make_layer(8, "ConvInteger"), name=f"{last.name}_quant")
     added = make_layer(7, "QuantizeLinear"), quantized, make_layer(9, "Cast")
@@ -159,7 +159,7 @@ def test_what_only_a_variant_has_is_no_time_of_a_neighbour() -> None:
     assert level.layer_types["ConvInteger"] == pytest.approx(own[added[1].id])
 
 
-def test_what_ran_apart_and_runs_in_one_kernel_as_it_is_counts_for_that() -> None:
+def test_layers_that_share_one_kernel_afterwards_count_for_it() -> None:
     conv, relu = make_layer(0, "Conv"), make_layer(1, "Relu")
     before = make_baseline((conv, relu), CASE, 6.0)
     alone = make_baseline((conv, make_layer(1, "Clip")), CASE, 6.0)
@@ -210,7 +210,7 @@ def test_a_layer_outside_of_an_engine_with_one_provider_is_outside() -> None:
     assert level.outside == first.outside
 
 
-def test_nothing_is_outside_of_an_engine_that_ran_all_layers() -> None:
+def test_no_layer_is_outside_of_an_engine_that_ran_all() -> None:
     made = result_of(pruned(0.5), after=outside(profile(6.0), "Add", providers=("NPU",)))
     assert [level.outside for level in levels_of(made)] == [(), ()]
 
@@ -225,7 +225,7 @@ def drifted(made: CaseProfile, factor: float) -> CaseProfile:
     return replace(made, measured=replace(made.measured, layer_times=(*kernels, overhead)))
 
 
-def test_what_a_layer_gains_is_what_it_gained_in_its_own_duet() -> None:
+def test_the_gain_of_a_layer_is_that_of_its_own_duet() -> None:
     """Where that had kernels take half of the time that they took in another, both sides had."""
     alike = [result_of(Variant(INT8, form=str(i))) for i in range(2)]
     other = result_of(
@@ -313,7 +313,7 @@ def test_layers_of_a_disturbed_duet_fill_the_time_of_the_model_if_others_were_sh
         assert level.layer_types.get(WAITING, 1.0) > 0.0
 
 
-def test_what_disturbed_the_model_is_said_where_its_layers_waited() -> None:
+def test_disturbances_are_noted_if_layers_waited() -> None:
     assert describe_waiting(profile(6.0)) is None
     assert describe_waiting(disturbed(profile(6.0), 12.0)) == (
         "other processes took 60 % of its processors: layers have the times that they take "
@@ -329,7 +329,7 @@ def measured_levels(*factors: tuple[float, float]) -> tuple[Level, ...]:
 
 @few
 @given(st.floats(0.2, 1.0), st.floats(0.05, 1.5), st.floats(0.5, 0.9))
-def test_an_estimate_lies_between_its_levels(low: float, high: float, share: float) -> None:
+def test_an_estimate_is_between_its_levels(low: float, high: float, share: float) -> None:
     known = measured_levels((0.5, low), (0.9, high))
     found = estimate_level(known, share)
     least, most = sorted((known[1].ms or 0.0, known[2].ms or 0.0))
@@ -354,7 +354,7 @@ def test_each_layer_is_interpolated_and_they_add_up(low: float, high: float, sha
     assert found.speedup.value == pytest.approx((known[0].ms or 0) / (found.ms or 1))
 
 
-def test_the_formula_counts_from_what_was_pruned_by_nothing_where_that_was_measured() -> None:
+def test_the_formula_counts_from_what_was_pruned_by_nothing_if_it_was_measured() -> None:
     """T_base * est_prune / T_prune0, with est_prune = T_prune0 - sum(node_0 - node_s)."""
     first, zero, high = measured_levels((0.0, 1.5), (0.8, 0.5))
     found = estimate_level((first, zero, high), 0.4)
@@ -381,7 +381,7 @@ def test_without_times_of_layers_an_estimate_is_between_whole_times() -> None:
     assert found.layers == found.layer_types == {}
 
 
-def test_beyond_what_was_measured_there_is_no_estimate() -> None:
+def test_beyond_the_measured_levels_there_is_no_estimate() -> None:
     bad = VariantResult(variant=pruned(0.9), failure="it crashed")
     *_, estimate, _ = levels_of(result_of(pruned(0.5)), bad, estimates=(0.7,))
     assert estimate.is_estimate
@@ -403,7 +403,7 @@ def test_beyond_what_was_measured_there_is_no_estimate() -> None:
         ((Variant(INT8, form="static"),), (0.5,), "give some to prune, such as"),
     ],
 )
-def test_what_cannot_be_meant_says_what_can(
+def test_the_error_of_a_contradictory_request_names_valid_ones(
     variants: tuple[Variant, ...], estimates: tuple[float, ...], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -411,7 +411,7 @@ def test_what_cannot_be_meant_says_what_can(
     assert message in str(caught.value)
 
 
-def test_what_can_be_meant_is_no_error() -> None:
+def test_valid_requests_are_accepted() -> None:
     check_variants((pruned(0.0), pruned(0.9), Variant(INT8, form="static")), (0.3, 0.89))
 
 
@@ -442,7 +442,7 @@ def zeros_level(value: float, half_width: float | None = 0.02, share: float = 0.
         ([replace(zeros_level(1.0), is_estimate=True)], None),
     ],
 )
-def test_only_what_was_measured_is_said_of_zeros(levels: list[Level], start: str | None) -> None:
+def test_only_measured_facts_about_zeros_are_shown(levels: list[Level], start: str | None) -> None:
     found = describe_zeros(levels, ENGINE)
     assert (found is None) == (start is None)
     assert (found or "").startswith(start or "")
@@ -457,7 +457,7 @@ def test_an_engine_without_a_version_is_named_alone() -> None:
     ("ran_in", "form", "is_told"),
     [("bfloat16", "bf16", True), ("float32", "bf16", False), ("float32", "f32", True)],
 )
-def test_a_precision_that_the_model_already_ran_in_is_told(
+def test_a_precision_that_the_model_already_ran_in_is_reported(
     ran_in: str,
     form: str,
     is_told: bool,  # noqa: FBT001  # a parameter of a test

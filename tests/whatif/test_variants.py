@@ -179,7 +179,7 @@ def test_a_variant_like_the_model_is_seldom_called_faster(spread: float) -> None
     assert np.mean(ended.answer != 0) > 0.99
 
 
-def test_that_zeros_gained_nothing_is_said(ask: Callable[..., WhatIf]) -> None:
+def test_a_note_says_that_zeros_gained_nothing(ask: Callable[..., WhatIf]) -> None:
     (case,) = ask(MOST, options=taking({MOST: 400})).cases
     (note,) = case.notes
     assert "timed 1" in note
@@ -244,7 +244,7 @@ def test_variants_run_on_the_inputs_of_the_user(
 @pytest.mark.parametrize(
     "error", [ModelError("it cannot"), MeasureError("it cannot"), UsageError("it cannot")]
 )
-def test_what_cannot_be_made_says_why(
+def test_a_variant_that_cannot_be_made_has_a_reason(
     ask: Callable[..., WhatIf], quantizer: FakeQuantizer, error: Exception
 ) -> None:
     quantizer.error = error
@@ -253,7 +253,9 @@ def test_what_cannot_be_made_says_why(
     assert case.has_failed
 
 
-def test_a_full_disk_is_no_crash(ask: Callable[..., WhatIf], quantizer: FakeQuantizer) -> None:
+def test_a_full_disk_is_not_reported_as_a_crash(
+    ask: Callable[..., WhatIf], quantizer: FakeQuantizer
+) -> None:
     quantizer.error = OSError(28, "full")
     (case,) = ask(DYNAMIC).cases
     assert case.levels[1].failure == (
@@ -262,7 +264,9 @@ def test_a_full_disk_is_no_crash(ask: Callable[..., WhatIf], quantizer: FakeQuan
     )
 
 
-def test_what_does_not_run_says_why_and_the_others_go_on(ask: Callable[..., WhatIf]) -> None:
+def test_a_variant_that_does_not_run_has_a_reason_and_the_others_go_on(
+    ask: Callable[..., WhatIf],
+) -> None:
     (case,) = ask(HALF, MOST, options={"crash": HALF.id}).cases
     _, half, most = case.levels
     assert "it does not load" in known(half.failure)
@@ -290,7 +294,7 @@ def test_an_interrupt_leaves_no_files(ask: Callable[..., WhatIf]) -> None:
         ask(MOST, watch=interrupt)
 
 
-def test_what_cannot_be_meant_is_said_before_the_model_is_opened(
+def test_a_contradictory_request_is_refused_before_the_model_is_opened(
     ask: Callable[..., WhatIf],
 ) -> None:
     with pytest.raises(UsageError, match="there is no variant to try"):
@@ -355,7 +359,7 @@ def test_every_option_is_handed_on(asked: FakeAsking) -> None:
     assert (setup.spec, setup.policy.max_seconds) == ("ssh=there", 2.5)
 
 
-def test_where_nothing_is_asked_for_the_usual_is_tried_and_that_is_said(asked: FakeAsking) -> None:
+def test_without_variants_the_default_ones_are_tried_with_a_note(asked: FakeAsking) -> None:
     done = asked.run("whatif", "model.onnx")
     assert done.err == "trying --prune 0.5,0.9 --quantize int8, as no variant is named\n"
     assert asked.request.variants == (HALF, MOST, DYNAMIC, STATIC)
@@ -392,7 +396,7 @@ def test_forms_of_int8_can_be_chosen(asked: FakeAsking, text: str, forms: list[s
         (("--prune", "0.5", "--json", "no/folder/f.json"), "cannot write no/folder/f.json"),
     ],
 )
-def test_what_cannot_be_meant_ends_before_anything_is_measured(
+def test_a_contradictory_command_ends_before_anything_is_measured(
     asked: FakeAsking, arguments: tuple[str, ...], message: str
 ) -> None:
     done = asked.run("whatif", "model.onnx", *arguments)
@@ -401,7 +405,7 @@ def test_what_cannot_be_meant_ends_before_anything_is_measured(
     assert asked.seen == []
 
 
-def test_json_and_csv_go_to_files_beside_the_text(asked: FakeAsking) -> None:
+def test_json_and_csv_go_to_files_in_addition_to_the_text(asked: FakeAsking) -> None:
     done = asked.run("whatif", "model.onnx", "--prune", "0.5", "--json", "w.json", "--csv", "w.csv")
     assert (done.exit_code, done.err) == (0, "")
     assert "Pruned 0.9" in done.out
@@ -411,7 +415,7 @@ def test_json_and_csv_go_to_files_beside_the_text(asked: FakeAsking) -> None:
     assert rows[0]["level"] == "Baseline"
 
 
-def test_what_goes_to_standard_output_is_alone_there(asked: FakeAsking) -> None:
+def test_a_document_is_alone_on_standard_output(asked: FakeAsking) -> None:
     assert json.loads(asked.run("whatif", "model.onnx", "--json", "-").out)["schema"] == 1
     assert asked.run("whatif", "model.onnx", "--markdown", "-").out.startswith("### encoder.onnx")
     assert asked.run("whatif", "model.onnx", "--csv", "-").out.startswith("case,batch_size,")
@@ -432,7 +436,7 @@ def test_the_view_and_the_number_of_layers_can_be_chosen(asked: FakeAsking) -> N
     assert "--top 0" in text
 
 
-def test_a_level_that_failed_is_told_by_the_exit_code(asked: FakeAsking) -> None:
+def test_a_level_that_failed_is_shown_by_the_exit_code(asked: FakeAsking) -> None:
     asked.result = make_whatif()
     done = asked.run("whatif", "model.onnx", "--prune", "0.5")
     assert (done.exit_code, done.err) == (3, "")
@@ -442,7 +446,7 @@ def test_a_level_that_failed_is_told_by_the_exit_code(asked: FakeAsking) -> None
     assert silent.err.startswith("b1-c1: INT8 static: INT8 static needs an operator")
 
 
-def test_other_outputs_are_told_by_the_exit_code(asked: FakeAsking) -> None:
+def test_other_outputs_are_shown_by_the_exit_code(asked: FakeAsking) -> None:
     case = asked.result.cases[0]
     near = OutputChange(name="y", max_absolute=0.5, largest=10.0)
     levels = [replace(level, outputs=(near,)) for level in case.levels]

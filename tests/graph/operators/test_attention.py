@@ -81,7 +81,7 @@ def test_masks_and_caps_are_elementwise_and_subtract_nothing() -> None:
 )
 @pytest.mark.parametrize("past", [0, 3])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_scores_are_as_many_as_a_real_run_returns(past: int, kv_heads: int) -> None:
+def test_the_number_of_scores_is_that_of_a_real_run(past: int, kv_heads: int) -> None:
     keys = (2, kv_heads, 6, 8)
     inputs: list[tuple[int, ...] | None] = [(2, 4, 5, 8), keys, keys]
     if past:
@@ -411,7 +411,7 @@ def test_selected_attention_may_norm_rotate_and_quantize() -> None:
     assert quantized - plain == 2 * 2 * 2 * 4 * (DIV + 2 * CMP) + 2 * 2 * 2 * 5 * 4 * MUL
 
 
-def test_selected_keys_in_pages_count_beside_a_window_of_the_cache() -> None:
+def test_selected_keys_in_pages_count_in_addition_to_a_window_of_the_cache() -> None:
     pages = (50, 16, 2, 4)
     cache: list[Shape | None] = [pages, pages, (4,), (3,), (3, 6), None, (7, 5), (7,)]
     heads = {"num_heads": 8, "kv_num_heads": 2}

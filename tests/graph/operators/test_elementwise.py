@@ -158,7 +158,7 @@ def test_a_complex_product_is_four_products_and_two_sums() -> None:
         assert ops(node(op, [(5, 2), (5, 2)], [(5, 2)])) == 5 * (4 * MUL + 2 * ADD)
 
 
-def test_integers_are_shifted_only_where_they_have_zero_points() -> None:
+def test_integers_are_shifted_only_if_they_have_zero_points() -> None:
     x, zero = (2, 3), ()
     assert ops(node("com.microsoft::MulInteger", [x, None, x], [x])) == 6 * MUL
     assert ops(node("com.microsoft::MulInteger", [x, zero, x], [x])) == 6 * (ADD + MUL)
@@ -193,7 +193,7 @@ X, S = (2, 3, 4), ()
 
 
 @pytest.mark.parametrize("domain", ["", "com.microsoft::"])
-def test_a_zero_point_costs_an_addition_where_there_is_one(domain: str) -> None:
+def test_a_zero_point_costs_an_addition_if_there_is_one(domain: str) -> None:
     quantize, dequantize = domain + "QuantizeLinear", domain + "DequantizeLinear"
     assert ops(node(quantize, [X, S], [X])) == 24 * (DIV + 2 * CMP)
     assert ops(node(quantize, [X, S, S], [X])) == 24 * (DIV + ADD + 2 * CMP)

@@ -78,7 +78,7 @@ def test_pooled_regions_are_at_most_the_whole_picture() -> None:
     assert ops(call) == 5 * 800 * CMP
 
 
-def test_crops_are_bilinear_unless_told_otherwise() -> None:
+def test_crops_are_bilinear_by_default() -> None:
     shapes, out = [(1, 3, 9, 9), (4, 4), (4,), (2,)], [(4, 3, 5, 5)]
     crop = "com.microsoft::CropAndResize"
     assert ops(node(crop, shapes, out)) == 300 * 4

@@ -195,7 +195,7 @@ def test_fused_activations_are_elementwise() -> None:
         ((5,), (5, 7), {"transA": 1}),
     ],
 )
-def test_fused_product_has_as_many_rows_and_columns_as_a_real_run_returns(
+def test_fused_product_has_the_rows_and_columns_of_a_real_run(
     a: tuple[int, ...], b: tuple[int, ...], attributes: dict[str, Any]
 ) -> None:
     """Every inner dimension is 5."""
@@ -225,7 +225,7 @@ def test_a_token_passes_through_k_experts() -> None:
     assert call.elementwise_ops == router + biases + mixing + 12 * 32 * CMP
 
 
-def test_gated_experts_count_both_halves_wherever_they_lie() -> None:
+def test_gated_experts_count_both_halves_in_any_layout() -> None:
     apart = [(6, 16), (6, 8), (8, 32, 16), None, (8, 16, 32), None, (8, 32, 16)]
     together = [(6, 16), (6, 8), (8, 64, 16), None, (8, 16, 32)]
     costs = [

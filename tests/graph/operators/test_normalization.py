@@ -60,7 +60,7 @@ def test_confirmed_wrong_14_rms_normalization() -> None:
     assert normalized("RMSNormalization", (2, 3, 4), (3, 4), axis=1) == 24 * each + 2 * row
 
 
-def test_groups_as_many_as_channels_are_an_instance_normalization() -> None:
+def test_one_group_per_channel_is_an_instance_normalization() -> None:
     x = (2, 6, 4, 4)
     grouped = normalized("GroupNormalization", x, (6,), (6,), num_groups=6)
     assert grouped == normalized("InstanceNormalization", x, (6,), (6,))

@@ -197,7 +197,7 @@ def test_query_key_and_value_may_come_in_one() -> None:
     assert {c.operands for c in together.contractions} == {(None, 0), (0, 0), (0, None)}
 
 
-def test_what_is_fused_in_is_elementwise() -> None:
+def test_fused_activations_count_as_elementwise() -> None:
     plain = delta(APART)
 
     def more(**attributes: str | int) -> int:

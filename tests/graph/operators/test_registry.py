@@ -55,7 +55,7 @@ def test_no_rule_names_an_operator_that_does_not_exist() -> None:
     assert OPERATORS.keys() - standard_operators().keys() - runtime_operators() == set()
 
 
-def test_no_operator_stands_in_two_families() -> None:
+def test_no_operator_is_in_two_families() -> None:
     occurrences = Multiset(op for family in FAMILIES for op in family.OPERATORS)
     assert [op for op, count in occurrences.items() if count > 1] == []
 

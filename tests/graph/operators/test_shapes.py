@@ -163,7 +163,7 @@ def test_a_batch_that_is_unknown_leaves_the_other_dimensions_known() -> None:
     assert SHAPE_RULES[node.qualified_op](node) == (OutputType("float32", (None, 64, 112, 112)),)
 
 
-def test_a_cache_is_of_unknown_length_where_the_total_is_computed() -> None:
+def test_a_cache_is_of_unknown_length_if_the_total_is_computed() -> None:
     query, past = Tensor("q", "float32", (2, 1, 32)), Tensor("k", "float16", (2, 2, 7, 8))
     node = Node(
         "attention",

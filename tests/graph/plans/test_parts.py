@@ -53,7 +53,7 @@ def test_a_part_has_what_changed_and_its_neighbours_on_both_sides() -> None:
     assert part.text == "1 Exp became 2 kernels (Sin, Cos)"
 
 
-def test_what_was_only_added_has_the_same_neighbours_before() -> None:
+def test_added_kernels_have_the_same_neighbours_before() -> None:
     before, after = chain("Relu Neg Abs Tanh"), chain("Relu Neg Sin Abs Tanh")
     (part,) = parts_of(before, after)
     assert names(before, part.before) == ["Neg", "Abs"]
@@ -95,11 +95,11 @@ def test_a_tensor_of_unknown_size_is_taken_to_have_left_the_caches() -> None:
         ("Conv", "Conv ReorderOutput Max", "1 Conv became 3 kernels (Conv, ReorderOutput, Max)"),
     ],
 )  # fmt: skip
-def test_a_part_is_told_by_what_became_of_its_kernels(old: str, new: str, text: str) -> None:
+def test_a_part_is_described_by_what_became_of_its_kernels(old: str, new: str, text: str) -> None:
     assert describe_change(Counter(old.split()), Counter(new.split())) == text
 
 
-def test_changes_that_lie_apart_are_parts_of_their_own() -> None:
+def test_separate_changes_are_separate_parts() -> None:
     graph = """g (float[4] x, float[4] z) => (float[4] y, float[4] w) {
         a = Neg (x)  b = OP (a)  y = Abs (b)
         c = Neg (z)  d = OP (c)  w = Tanh (d)
@@ -127,7 +127,7 @@ def test_a_neighbour_that_became_large_stays_out_on_both_sides() -> None:
     assert [names(after, part.after) for part in found] == [["Sin"]]
 
 
-def test_without_what_lies_between_changes_they_are_parts_of_their_own() -> None:
+def test_changes_without_the_kernels_between_them_are_separate_parts() -> None:
     """What came is where something went."""
     before, after = chain("Relu Exp Neg Exp Abs"), chain("Relu Sin Neg Sin Abs")
     heavy = {0: 500, 1: 1, 2: 500, 3: 1, 4: 500}
@@ -138,7 +138,7 @@ def test_without_what_lies_between_changes_they_are_parts_of_their_own() -> None
     assert [part.before.changed for part in found] == [part.after.changed for part in found]
 
 
-def test_all_neighbours_stay_where_the_parts_are_small() -> None:
+def test_all_neighbours_stay_if_the_parts_are_small() -> None:
     before, after = chain("Relu Neg Exp Abs Tanh"), chain("Relu Neg Sin Abs Tanh")
     times = {0: 1000, 1: 10, 2: 10, 3: 10, 4: 1000}
     (part,) = find_parts(before, after, match_plans(before, after), (times, times))

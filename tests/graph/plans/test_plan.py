@@ -110,7 +110,7 @@ def _in_another_order(model: onnx.ModelProto, choose: random.Random) -> onnx.Mod
         (PLAN.replace("(float[1,4] y)", "(float[1,4] y, float[1,4] h)"), "it returns other"),
     ],
 )
-def test_where_two_plans_part_is_said(other: str, difference: str) -> None:
+def test_the_place_at_which_two_plans_differ_is_named(other: str, difference: str) -> None:
     assert (find_plan_difference(plan(), plan(other)) or "").startswith(difference)
 
 
@@ -367,21 +367,21 @@ def types_of(plan: EnginePlan) -> Mapping[str, str]:
     return dict.fromkeys(tensors, "float32 (1, 4)")
 
 
-def test_what_lies_between_two_changes_is_the_same_where_types_are_known() -> None:
+def test_the_kernels_between_two_changes_are_equal_if_types_are_known() -> None:
     before, after = chain("Exp Relu Neg Abs Exp"), chain("Sin Relu Neg Abs Sin")
     assert changed(before, after)[0] == ["Exp", "Relu", "Neg", "Abs", "Exp"]
     found = match_plans(before, after, types_of(before), types_of(after))
     assert named(found, before, after) == (["Exp", "Exp"], ["Sin", "Sin"])
 
 
-def test_kernels_on_tensors_of_other_types_are_no_partners() -> None:
+def test_kernels_on_tensors_of_other_types_are_not_partners() -> None:
     before, after = chain("Exp Relu Exp"), chain("Sin Relu Sin")
     other = dict.fromkeys(types_of(after), "float64 (1, 4)")
     found = match_plans(before, after, types_of(before), other)
     assert len(found.before) == len(found.after) == 3
 
 
-def test_kernels_behind_a_size_that_changed_are_no_partners() -> None:
+def test_kernels_behind_a_size_that_changed_are_not_partners() -> None:
     """They are alike from the outputs, and work on more."""
     before, after = chain("Exp Relu Neg"), chain("Sin Relu Neg")
     assert changed(before, after)[0] == ["Exp"]
@@ -407,7 +407,7 @@ QKV = """g (float[1,4] x) => (float[1,4] y) {
 }"""
 
 
-def test_query_and_key_are_not_taken_for_one_another() -> None:
+def test_query_and_key_are_not_confused() -> None:
     """Their weights count by shape alone, and so their products differ in nothing but a name."""
     weights = {name: np.ones((4, 4), np.float32) for name in ("wq", "wk", "wv")}
     before = make_plan(QKV.replace("CHANGED", "v = MatMul (x, wv)"), weights)

@@ -44,7 +44,7 @@ def test_operators_without_a_rule_are_listed_with_their_number() -> None:
     assert layer_of(profile, "my.ops::Mix").macs is None
 
 
-def test_what_lies_behind_an_unknown_output_is_listed_too() -> None:
+def test_layers_behind_an_unknown_output_are_listed_too() -> None:
     profile = static_of(
         "g (float[2,4] x) => (float[a,b] y) { h = my.ops.Blend(x) y = MatMul(h, w) }", w=ones(4, 4)
     )
@@ -165,7 +165,7 @@ def test_a_scan_of_a_batch_steps_through_each_of_its_items() -> None:
     assert product.macs == 2 * 7 * 4 * 5
 
 
-def test_trips_that_only_a_run_can_tell_are_listed_and_counted_once() -> None:
+def test_loops_of_unknown_length_are_listed_and_counted_once() -> None:
     profile = static_of(f"g (float[2,4] x, int64 n) => (y) {{ {LOOP} }}", w=ones(4, 4))
     assert profile.uncounted == (Uncounted("Loop", "", 1, TRIPS_AT_RUN_TIME),)
     assert profile.coverage == pytest.approx(2 / 3)
@@ -362,7 +362,7 @@ def test_a_counter_that_fails_is_named_with_its_node() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_a_counter_that_returns_something_else_is_told_what_to_return() -> None:
+def test_the_error_of_a_counter_with_a_wrong_result_says_what_to_return() -> None:
     with pytest.raises(ExtensionError) as caught:
         static_of(BLEND, registered("my.ops::Blend", lambda _: 42), w=ones(3))
     assert str(caught.value) == snapshot(
@@ -389,7 +389,7 @@ UNTYPED = "g (float[2,3] x) => (y) { [blend_1] y = my.ops.Blend(x, w) }"
         ),
     ],
 )
-def test_a_shape_rule_that_returns_something_else_is_told_what_to_return(
+def test_the_error_of_a_shape_rule_with_a_wrong_result_says_what_to_return(
     returned: OutputType, shown: str
 ) -> None:
     operators = Operators()
@@ -546,7 +546,7 @@ def test_the_peak_is_that_of_a_simulation(graph: Graph) -> None:
 
 
 @given(graphs())
-def test_the_peak_lies_between_the_largest_output_and_the_sum_of_all(graph: Graph) -> None:
+def test_the_peak_is_between_the_largest_output_and_the_sum_of_all(graph: Graph) -> None:
     profile = profile_graph(graph)
     assert profile.peak_activation_bytes is not None
     assert profile.peak_activation_bytes <= profile.activation_bytes
@@ -659,7 +659,7 @@ def test_inputs_and_weights_and_views_of_them_are_not_activations() -> None:
     assert profile.peak_activation_bytes == 2 * KiB
 
 
-def test_an_output_that_nobody_takes_is_not_stored() -> None:
+def test_an_unused_output_is_not_stored() -> None:
     profile = static_of(
         "g (float[256] x) => (float[128] a) { s = Constant<value_ints=[128,128]>()"
         "a, b = Split(x, s) }"

@@ -134,7 +134,9 @@ SEQUENCES = """
         ),
     ],
 )  # fmt: skip
-def test_what_crashed_is_counted_whole(text: str, macs: int, elementwise_ops: int | None) -> None:
+def test_models_that_crashed_other_counters_are_counted_completely(
+    text: str, macs: int, elementwise_ops: int | None
+) -> None:
     profile = static_of(parse(text, opset=23))
     assert profile.uncounted == ()
     assert profile.coverage == 1.0

@@ -60,7 +60,7 @@ def test_training_leaves_out_the_gradient_of_the_first_layers_input(name: str) -
     assert profile.backward_macs == 2 * profile.macs - (first.macs or 0)
 
 
-def test_rows_stand_in_graph_order_in_every_process() -> None:
+def test_rows_are_in_graph_order_in_every_process() -> None:
     script = (
         "import sys, json; from pytest_modelperf.profiler.request import profile_model\n"
         "static = profile_model(sys.argv[1]).cases[0].static\n"

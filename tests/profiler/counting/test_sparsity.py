@@ -230,7 +230,7 @@ def test_zeros_of_a_small_weight_are_never_a_pattern_by_chance(seed: int) -> Non
 
 
 @pytest.mark.parametrize("lowest", [0.9, 0.96, 0.99])
-def test_rows_that_differ_in_sparsity_are_no_blocks(lowest: float) -> None:
+def test_rows_that_differ_in_sparsity_do_not_form_blocks(lowest: float) -> None:
     """Pruning by one global threshold leaves some rows far sparser than others."""
     ratios = np.random.default_rng(0).uniform(lowest, 1, (512, 1))
     for is_zero in (scattered((512, 512), ratios), scattered((512, 512), ratios).T):
@@ -254,7 +254,7 @@ def test_a_block_pattern_is_found_exactly(block: tuple[int, int], ratio: float) 
 
 
 @pytest.mark.parametrize("block", [(1, 4), (4, 1), (4, 4)])
-def test_blocks_are_told_from_chance_where_almost_all_is_zero(block: tuple[int, int]) -> None:
+def test_blocks_are_distinguished_from_chance_if_almost_all_is_zero(block: tuple[int, int]) -> None:
     """A block of twice the size would be wholly zero 98 times in 100 as well."""
     is_zero = in_blocks((512, 512), block, 0.98)
     assert measure_sparsity(weights(is_zero)).pattern == f"{block[0]}x{block[1]}"
@@ -291,12 +291,12 @@ def test_a_few_nonzeros_kept_in_the_blocks_are_enough() -> None:
     assert measure_sparsity(weights(is_zero)).pattern == "1x4"
 
 
-def test_of_blocks_of_the_same_size_those_along_the_rows_are_named() -> None:
+def test_blocks_along_the_rows_are_named_before_others_of_the_same_size() -> None:
     is_zero = in_blocks((128, 128), (2, 4), 0.5)
     assert measure_sparsity(weights(is_zero)).pattern == "1x4"
 
 
-def test_zeros_in_a_ragged_last_column_alone_are_no_blocks() -> None:
+def test_zeros_in_a_ragged_last_column_alone_do_not_form_blocks() -> None:
     """Every 1x8 block at the edge is one element here, and zero if that is."""
     is_zero = np.zeros((400, 9), bool)
     is_zero[:, 8] = scattered((400,), 0.7)
@@ -356,7 +356,7 @@ def test_pruned_input_and_output_channels_are_both_named() -> None:
 
 
 @pytest.mark.parametrize("shape", [(7,), (4, 4), (2, 3, 3, 3)])
-def test_nothing_but_zeros_is_no_block_pattern(shape: Shape) -> None:
+def test_a_weight_of_zeros_has_no_block_pattern(shape: Shape) -> None:
     size = math.prod(shape)
     assert measure_sparsity(np.zeros(shape)) == Sparsity(size, size, "all", 1.0, None)
 
@@ -371,7 +371,7 @@ def test_too_few_zeros_are_dense_whatever_their_places() -> None:
 
 @pytest.mark.parametrize("grouping", GROUPINGS)
 @pytest.mark.parametrize("shape", [(64, 64), (1024,), (32, 8, 4), (32, 16, 3, 3)])
-def test_a_fixed_number_in_each_group_is_found_and_is_no_block(
+def test_a_fixed_number_in_each_group_is_found_and_does_not_form_blocks(
     shape: Shape, grouping: tuple[int, int]
 ) -> None:
     flat = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else shape
@@ -381,12 +381,12 @@ def test_a_fixed_number_in_each_group_is_found_and_is_no_block(
     assert sparsity.ratio == 1 - grouping[0] / grouping[1]
 
 
-def test_groups_lie_along_the_first_axis_of_a_matrix_too() -> None:
+def test_groups_are_found_along_the_first_axis_of_a_matrix_too() -> None:
     """The weight of MatMul is input x output channels, that of Gemm mostly the other way."""
     assert measure_sparsity(weights(n_of_m((64, 64), 2, 4).T)).n_of_m == (2, 4)
 
 
-def test_groups_lie_along_the_input_channels_of_a_convolution_too() -> None:
+def test_groups_are_found_along_the_input_channels_of_a_convolution_too() -> None:
     is_zero = n_of_m((32, 3, 3, 16), 2, 4).transpose(0, 3, 1, 2)
     assert measure_sparsity(weights(is_zero)).n_of_m == (2, 4)
 

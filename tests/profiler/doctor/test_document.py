@@ -57,7 +57,7 @@ def test_the_json_of_a_checkup_has_its_figures() -> None:
     assert [noise["wall_ns"] for noise in checkup["noise"]] == [7, 8]
 
 
-def test_the_json_of_a_checkup_has_null_for_what_is_no_number() -> None:
+def test_the_json_of_a_checkup_has_null_for_nan_and_infinity() -> None:
     unknown = replace(
         CHECKUP,
         ratio=Ratio(1.0, None, None),

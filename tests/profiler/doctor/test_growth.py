@@ -95,7 +95,7 @@ def test_a_slow_model_gets_the_inferences_that_the_time_is_enough_for() -> None:
     assert growth.high > 1000
 
 
-def test_a_platform_that_does_not_tell_is_an_error() -> None:
+def test_a_platform_that_does_not_measure_memory_is_an_error() -> None:
     with pytest.raises(MeasureError, match="does not report how much memory"):
         found(FakeRig(leak=0, told=False))
 
@@ -105,7 +105,7 @@ def test_a_single_jump_is_not_shown_as_growth() -> None:
 
 
 @given(st.lists(st.integers(0, 1 << 30), min_size=3, max_size=13), st.floats(0.0, 1e6))
-def test_a_growth_lies_in_its_interval_and_keeps_to_a_limit_above_it(
+def test_a_growth_is_in_its_interval_and_keeps_to_a_limit_above_it(
     sizes: Sequence[int], limit: float
 ) -> None:
     growth = growth_of(sizes, 10, GROWTH_LEVEL)

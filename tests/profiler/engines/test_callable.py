@@ -121,7 +121,7 @@ def test_a_method_of_an_instance_can_be_named(module: Path) -> None:
     assert sys.modules[MODULE].calls == [{}, {}]
 
 
-def test_a_function_that_is_no_name_is_called_itself_and_sets_no_threads(
+def test_a_function_given_as_an_object_is_called_itself_and_sets_no_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in THREADS:
@@ -132,7 +132,7 @@ def test_a_function_that_is_no_name_is_called_itself_and_sets_no_threads(
     assert {os.environ[name] for name in THREADS} == {"17"}
 
 
-def test_libraries_are_told_the_number_of_threads_before_the_module_is_imported(
+def test_libraries_get_the_number_of_threads_before_the_module_is_imported(
     module: Path,
 ) -> None:
     del module
@@ -158,7 +158,9 @@ def test_libraries_are_told_the_number_of_threads_before_the_module_is_imported(
         (f"{MODULE}:async_generator", "is a generator function"),
     ],
 )
-def test_what_runs_nothing_is_refused(module: Path, reference: str, expected: str) -> None:
+def test_a_reference_without_a_function_is_refused(
+    module: Path, reference: str, expected: str
+) -> None:
     del module
     message = refusal(reference)
     assert expected in message
@@ -173,7 +175,7 @@ def test_a_module_that_the_function_needs_is_missing_by_its_own_name(module: Pat
     assert answer["error"]["name"] == "no_such_dependency"
 
 
-def test_there_are_no_layers_and_no_shapes_to_be_had_of_a_function() -> None:
+def test_a_function_has_no_layers_and_no_shapes() -> None:
     assert not hasattr(engine, "load_profiled")
     assert not hasattr(engine, "observe_shapes")
 

@@ -191,7 +191,7 @@ def _encoder() -> onnx.ModelProto:
     return parse(_ENCODER, weights, opset=17)
 
 
-def test_the_fusions_of_a_transformer_are_told(tmp_path: Path) -> None:
+def test_the_fusions_of_a_transformer_are_reported(tmp_path: Path) -> None:
     inputs = {"x": random_floats(1, 16, 64), "mask": np.zeros((1, 1, 1, 16), np.float32)}
     profiled = _profile(_save(_encoder(), tmp_path), inputs, tmp_path)
 
@@ -239,7 +239,7 @@ def test_a_quantized_model_says_where_it_computes_in_integers(tmp_path: Path) ->
     assert profiled.covered == profiled.ids
 
 
-def test_quantized_convolutions_are_told_apart(tmp_path: Path) -> None:
+def test_quantized_convolutions_are_distinguished(tmp_path: Path) -> None:
     """The runtime moves them to channels-last and gives them new names."""
     model = parse("""g (float[1, 16, 16, 16] x) => (y)
         <float s = {0.02}, uint8 z = {128}, int8 i = {0}> {
@@ -283,7 +283,7 @@ def test_a_model_with_external_data_is_profiled_from_a_copy(tmp_path: Path) -> N
     assert profiled.covered == {"m", "y"}
 
 
-def test_where_no_plan_can_be_saved_the_names_of_the_kernels_tell(
+def test_the_names_of_the_kernels_are_used_if_no_plan_can_be_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A provider that compiles a part of the graph refuses to save what it made of it."""
@@ -340,7 +340,7 @@ def test_nodes_of_bodies_have_their_own_time_and_number_of_calls(tmp_path: Path)
 # -- shapes
 
 
-def test_a_run_tells_the_shapes_of_every_call(tmp_path: Path) -> None:
+def test_a_run_reports_the_shapes_of_every_call(tmp_path: Path) -> None:
     model = parse("""g (float[6] x) => (y) {
         i = NonZero (x)
         n = Constant <value = int64 {2}> ()
@@ -444,7 +444,7 @@ def test_only_the_last_runs_count_and_a_kernel_that_did_not_run_took_nothing(
     }
 
 
-def test_kernels_of_one_name_are_told_apart_by_their_number(tmp_path: Path) -> None:
+def test_kernels_of_one_name_are_distinguished_by_their_number(tmp_path: Path) -> None:
     events = [_node("r", 0, 1, node_index="4"), _node("r", 5, 2, node_index="7"), _model_run()]
     profile = engine._Profile(1)
     profile.read(_write(tmp_path / "p.json", events))
@@ -501,7 +501,7 @@ def test_a_line_that_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
         engine._Profile(1).read(path)
 
 
-def test_a_profile_that_is_full_tells_of_fewer_runs_and_not_of_the_first(tmp_path: Path) -> None:
+def test_a_full_profile_has_fewer_runs_and_lacks_the_first(tmp_path: Path) -> None:
     """Eight events and then no more: two runs are whole, of the third a part."""
     events = [_node("r", 0, 900), _node("s", 0, 1), _model_run()]
     events += [_node("r", 0, 1), _node("s", 0, 1), _model_run(), _node("r", 0, 1), _node("s", 0, 1)]

@@ -29,7 +29,7 @@ def session_threads(threads: int, options: dict[str, str], model: ModelLocation)
     return int(session.get_session_options().intra_op_num_threads)
 
 
-def test_a_case_has_as_many_threads_as_cores_or_fewer(model: ModelLocation) -> None:
+def test_a_case_has_no_more_threads_than_cores(model: ModelLocation) -> None:
     assert session_threads(2, {}, model) == 2
     assert session_threads(2, {"intra_op_num_threads": "1"}, model) == 1
 
@@ -95,7 +95,7 @@ def test_missing_libraries_of_a_device_are_named(
 
 
 @WITHOUT_CUDA
-def test_a_device_that_is_missing_is_told_apart(
+def test_a_missing_device_has_an_error_of_its_own(
     cuda: Callable[[str], None], model: ModelLocation
 ) -> None:
     cuda("Skip loading CUDA and cuDNN DLLs since torch is imported.")

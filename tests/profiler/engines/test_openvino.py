@@ -101,7 +101,7 @@ def test_an_inference_returns_what_the_model_computes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(y, np.full((2, 4), 56.0))
 
 
-def test_inputs_may_have_any_size_where_the_model_leaves_it_open(tmp_path: Path) -> None:
+def test_inputs_may_have_any_size_if_the_model_leaves_it_open(tmp_path: Path) -> None:
     model = perceptron(tmp_path)
     assert [outputs(model, {"x": ones(n, 8)})[0].shape for n in (1, 5)] == [(1, 4), (5, 4)]
 
@@ -119,7 +119,7 @@ def test_a_type_that_the_runtime_lacks_is_refused(tmp_path: Path) -> None:
         outputs(model, {"x": np.zeros((1, 8), np.uint8)}, dtypes={"x": "float8e5m2fnuz"})
 
 
-def test_external_data_may_lie_in_another_folder(tmp_path: Path) -> None:
+def test_external_data_may_be_in_another_folder(tmp_path: Path) -> None:
     weights, model = tmp_path / "weights", tmp_path / "model.onnx"
     weights.mkdir()
     proto = parse(PERCEPTRON, weights={"a": ones(8, 8), "b": -ones(8), "c": ones(8, 4)})
@@ -220,7 +220,7 @@ def test_the_runtime_stays_on_the_processors_of_the_worker(tmp_path: Path) -> No
 # -- kernels
 
 
-def test_a_kernel_stands_for_all_nodes_that_went_into_it(tmp_path: Path) -> None:
+def test_a_kernel_represents_all_nodes_that_went_into_it(tmp_path: Path) -> None:
     """The runtime forgets the first MatMul, and calls the Relu by the name of the Dropout."""
     kernels = profiled(perceptron(tmp_path), x=ones(64, 8))
     names = [name for kernel in kernels for name in kernel["originals"] or ()]
@@ -234,7 +234,7 @@ def test_a_node_is_found_by_what_the_runtime_makes_of_its_name(tmp_path: Path, t
     assert engine._Nodes(perceptron(tmp_path)).find(told) == "first"
 
 
-def test_what_has_the_name_of_a_dropout_is_the_node_before_it(tmp_path: Path) -> None:
+def test_a_kernel_named_after_a_dropout_is_the_node_before_it(tmp_path: Path) -> None:
     assert engine._Nodes(perceptron(tmp_path)).find("dropout") == "relu"
 
 
@@ -288,7 +288,7 @@ def test_a_step_that_the_runtime_named_itself_belongs_to_the_node_it_was_made_of
     }  # fmt: skip
 
 
-def test_what_is_computed_once_at_the_start_belongs_to_no_kernel(tmp_path: Path) -> None:
+def test_nodes_computed_once_at_the_start_belong_to_no_kernel(tmp_path: Path) -> None:
     text = """
         g (float[4,8] x) => (float[4,8] y) {
             [shape] s = Shape(x)
@@ -370,7 +370,7 @@ def _initializers(model: onnx.ModelProto) -> set[str]:
     return {tensor.name for tensor in model.graph.initializer}
 
 
-def test_the_worker_gets_kernels_beside_the_latency_of_a_plain_session(tmp_path: Path) -> None:
+def test_the_worker_gets_kernels_and_the_latency_of_a_plain_session(tmp_path: Path) -> None:
     agent = Agent()
     agent.use_engine(cast("Engine", engine))
     x = ones(4, 8)

@@ -55,7 +55,7 @@ def test_tokens_of_the_whole_generation_are_divided_among_its_phases(decoder: Pa
     assert steps.still["input_ids"].array.tolist() == [[7]]
 
 
-def test_tokens_of_the_prompt_are_no_tokens_of_steps(decoder: Path) -> None:
+def test_tokens_of_the_prompt_do_not_count_as_tokens_of_steps(decoder: Path) -> None:
     given = {"input_ids": tokens(PROMPT)}
     assert set(divided(decoder, Phase.PREFILL, given).steps) == {"input_ids"}
     assert divided(decoder, Phase.STEP, given) == PhaseGiven({}, {})
@@ -87,7 +87,7 @@ def test_too_few_tokens_are_an_error_that_says_how_many_it_takes(decoder: Path) 
         divided(decoder, Phase.STEP, {"input_ids": tokens(7)})
 
 
-def test_a_function_that_makes_too_few_tokens_is_told(decoder: Path) -> None:
+def test_a_function_that_makes_too_few_tokens_is_reported(decoder: Path) -> None:
     with pytest.raises(BindingError, match=r"is 1x6, but the function .* has 1x5\. Give an"):
         divided(decoder, Phase.STEP, lambda _: {"input_ids": tokens(5)})
 

@@ -462,7 +462,7 @@ def test_conditions_are_true_and_other_booleans_are_mixed() -> None:
     assert set(feeds["w"].array.tolist()) == {True}
 
 
-def test_a_value_that_decides_how_much_is_computed_is_told() -> None:
+def test_a_value_that_decides_how_much_is_computed_is_noted() -> None:
     feeds = made("t (int64[1] k, float[9] x) => (float[m] y, int64[m] z) { y, z = TopK(x, k) }")
     assert feeds["k"].note == snapshot(
         "the input 'k' decides how much TopK 'y' makes; it was set to 1. Give its real "
@@ -474,7 +474,7 @@ def test_a_value_that_decides_how_much_is_computed_is_told() -> None:
 @pytest.mark.parametrize(
     ("dtype", "told"), [("string", "4"), ("bfloat16", "1.0"), ("bool", "True")]
 )
-def test_a_value_that_decides_is_told_as_its_type_shows_it(dtype: str, told: str) -> None:
+def test_a_value_that_decides_is_noted_in_the_form_of_its_type(dtype: str, told: str) -> None:
     text = f"c ({dtype}[1] n) => (float[k] y) {{ i = Cast<to = 7>(n)  y = ConstantOfShape(i) }}"
     note = known(made(text)["n"].note)
     assert f"; it was set to {told}. " in note
@@ -491,7 +491,7 @@ def test_a_value_that_decides_is_told_as_its_type_shows_it(dtype: str, told: str
         ("m = Sub(rate, large)  c = Equal(m, limit)", "123472789"),
     ],
 )
-def test_a_constant_that_decides_a_branch_is_told(condition: str, told: str) -> None:
+def test_a_constant_that_decides_a_branch_is_noted(condition: str, told: str) -> None:
     feeds = made(
         f"""t (int64 rate, float[9] x) => (float[9] y)
         <int64 limit = {{16000}}, int64 large = {{123456789}}> {{
@@ -505,7 +505,7 @@ def test_a_constant_that_decides_a_branch_is_told(condition: str, told: str) -> 
     assert f"rate:int64::{told}" in note
 
 
-def test_a_constant_that_ends_a_loop_is_not_told() -> None:
+def test_a_constant_that_ends_a_loop_is_not_noted() -> None:
     feeds = made(
         """t (int64 n, float[9] x) => (float[9] y) <int64 zero = {0}, int64 one = {1}> {
             c = Greater(n, zero)
@@ -524,7 +524,7 @@ def test_a_constant_that_ends_a_loop_is_not_told() -> None:
 
 @pytest.mark.parametrize("dtype", ["float", "int64", "int8"])
 @pytest.mark.parametrize("term", [np.nan, np.inf, -1e30, 1e30])
-def test_a_term_that_no_index_can_have_is_no_error(dtype: str, term: float) -> None:
+def test_a_term_that_no_index_can_have_causes_no_error(dtype: str, term: float) -> None:
     text = f"""f ({dtype}[1] n, float[9] x) => (float[m] y, float[1] z) {{
         f = Cast<to = 1>(n)
         far = Add(f, term)
@@ -536,7 +536,7 @@ def test_a_term_that_no_index_can_have_is_no_error(dtype: str, term: float) -> N
     assert np.isfinite(value)
 
 
-def test_an_empty_input_has_no_value_to_tell() -> None:
+def test_an_empty_input_has_no_value_to_note() -> None:
     feeds = made(
         """e (int64[0] i, float[2] x) => (float[2] y) <int64 zero = {0}> {
             c = Equal(i, zero)
@@ -551,7 +551,7 @@ def test_an_empty_input_has_no_value_to_tell() -> None:
     assert feeds["i"].note is None
 
 
-def test_a_comparison_that_decides_nothing_is_not_told() -> None:
+def test_a_comparison_that_decides_nothing_is_not_noted() -> None:
     feeds = made(
         """t (int64[1] rate, float[1] x) => (bool[1] y) <int64[1] limit = {16000}> {
             y = Equal(rate, limit)
@@ -571,7 +571,7 @@ def test_a_comparison_that_decides_nothing_is_not_told() -> None:
         ("(int64 i) => (float[a] y) { y = HannWindow(i) }", 1),
     ],
 )
-def test_every_size_that_was_made_up_is_told(text: str, value: float) -> None:
+def test_every_assumed_size_is_noted(text: str, value: float) -> None:
     feed = made(f"m {text}")["i"]
     assert set(feed.array.reshape(-1).tolist()) == {value}
     assert known(feed.note).startswith("the input 'i' decides")
@@ -861,7 +861,7 @@ def test_a_wrong_type_for_one_that_numpy_lacks_says_how_to_convert() -> None:
     )
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_text_are_refused() -> None:
     text = "s (string[2] x) => (string[2] y) { y = Identity(x) }"
     assert failure({"x": np.array([b"a", b"\xff"])}, text) == snapshot(
         "the mapping of inputs has bytes in the strings of 'x' that are not UTF-8: b'\\xff'. "
@@ -884,13 +884,13 @@ def test_a_batch_that_is_asked_for_otherwise_is_refused() -> None:
     assert "given as 8 and as 3" in failure({"x": np.ones((3, 4), np.float32)}, batch_size=8)
 
 
-def test_a_function_that_makes_another_shape_is_told() -> None:
+def test_a_function_that_makes_another_shape_is_reported() -> None:
     message = failure(lambda _: {"x": np.ones((2, 4), np.float32)}, batch_size=3)
     assert "is 3x4, but the function" in message
     assert "has 2x4" in message
 
 
-def test_a_function_that_fails_is_told_with_its_line() -> None:
+def test_a_function_that_fails_is_reported_with_its_line() -> None:
     def broken(types: Mapping[str, object]) -> dict[str, object]:
         return {"x": types["y"]}
 
@@ -901,7 +901,7 @@ def test_a_function_that_fails_is_told_with_its_line() -> None:
 
 
 @pytest.mark.parametrize("returned", [None, [1, 2], "x"])
-def test_a_function_that_returns_no_mapping_is_told(returned: object) -> None:
+def test_a_function_that_returns_no_mapping_is_reported(returned: object) -> None:
     function = cast("MakeInputs", lambda _: returned)
     assert f"returned {type(returned).__name__}" in failure(function)
 

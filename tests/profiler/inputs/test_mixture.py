@@ -78,7 +78,9 @@ def test_weights_are_shares_of_the_inferences() -> None:
         ([member(16, 300), member(8)], "one pass of the workload has 301 inferences"),
     ],
 )
-def test_what_makes_no_workload_is_refused(members: list[WorkloadMember], words: str) -> None:
+def test_members_that_do_not_make_a_workload_are_refused(
+    members: list[WorkloadMember], words: str
+) -> None:
     with pytest.raises(UsageError, match=words):
         Mixture.of(members)
 
@@ -126,7 +128,7 @@ def test_each_step_computes_what_an_inference_on_its_member_does(name: str, tmp_
         np.testing.assert_allclose(value, feed(sizes[place])["x"].array.sum(axis=0))
 
 
-def test_the_stored_form_tells_members_and_weights_and_covers_the_values() -> None:
+def test_the_stored_form_has_members_and_weights_and_covers_the_values() -> None:
     def described(weight: int, value: float) -> tuple[dict[str, str], str | None]:
         given = GivenInputs("a.npz", {"x": np.full((2, 2), value, np.float32)})
         mixture = Mixture.of([WorkloadMember(name="a", given=given), member(16, weight)])

@@ -392,13 +392,13 @@ def test_cores_available_reads_all_three_limits(
     assert cores_available(root) == limit_cores(8, 6, 4.2)
 
 
-def test_of_an_empty_tree_nothing_is_known(tmp_path: Path) -> None:
+def test_an_empty_tree_has_no_facts(tmp_path: Path) -> None:
     facts = describe_machine(tmp_path, Host())
     assert facts == MachineFacts()
     assert facts.key == "unknown-unknown-unknown"
 
 
-def test_what_no_file_tells_is_what_the_host_says(tmp_path: Path) -> None:
+def test_facts_that_are_in_no_file_come_from_the_host(tmp_path: Path) -> None:
     facts = describe_machine(tmp_path, replace(HOST, distribution="macOS 15.1"))
     assert (facts.kernel, facts.distribution) == ("6.1.0", "macOS 15.1")
     assert (facts.logical_cores, facts.usable_cores) == (8, 8)
@@ -527,7 +527,7 @@ def test_a_mac_is_described_without_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="there is a sysctl of that kind")
-def test_where_there_is_no_sysctl_it_tells_nothing() -> None:
+def test_without_sysctl_there_are_no_facts() -> None:
     assert read_sysctl() == {}
 
 

@@ -295,7 +295,7 @@ def test_a_model_of_an_early_version_lists_its_weights_as_inputs() -> None:
         assert len(placed.parts) == 1
 
 
-def test_a_part_that_the_engine_refuses_is_no_error() -> None:
+def test_a_part_that_the_engine_refuses_causes_no_error() -> None:
     with plans(network(), network("Tanh (right)")) as (before, after):
         node = after.plan.kernels[-1].node
         node.op_type = "NoSuchOperator"

@@ -50,6 +50,6 @@ def test_a_value_of_another_type_is_named(described: Mapping[str, Any], place: s
     )
 
 
-def test_what_is_left_out_is_unknown() -> None:
+def test_facts_left_out_of_a_description_are_unknown() -> None:
     facts = rig_of({"providers": ["CPU"]}).facts
     assert (facts.label, facts.options, facts.providers) == ("own", {}, ("CPU",))

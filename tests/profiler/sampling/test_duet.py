@@ -116,7 +116,7 @@ def test_each_round_has_processes_of_its_own() -> None:
     assert (before.started, after.started) == (3, 3)
 
 
-def test_where_one_side_does_not_start_the_other_is_ended() -> None:
+def test_if_one_side_does_not_start_the_other_is_ended() -> None:
     duet, before, after = make()
     after.fails = True
     with pytest.raises(RuntimeError, match="does not start"), closing(duet):
@@ -275,7 +275,7 @@ def rig_of(worker: Answering | Holding, cores: int) -> Rig:
         (2, None, False),
     ],
 )
-def test_waiting_on_several_cores_counts_only_where_others_ran_there(
+def test_waiting_on_several_cores_counts_only_if_others_ran_there(
     cores: int, others_ns: int | None, *, knows: bool
 ) -> None:
     """Else a thread waited for nobody but our own, and that is the model's time."""
@@ -302,7 +302,7 @@ class Profiling:
 
 
 @pytest.mark.parametrize(("nodes", "most"), [(10, 100), (10_000, 20), (10**6, 0)])
-def test_a_profiled_session_runs_so_often_as_time_and_the_policy_allow(
+def test_a_profiled_session_runs_as_often_as_time_and_the_policy_allow(
     nodes: int, most: int
 ) -> None:
     worker = Profiling()

@@ -40,7 +40,7 @@ def test_a_project_below_the_prefix_of_the_interpreter_is_the_users_own(
         *("Lib", "DLLs", "python312.zip", "Lib/site-packages", "Lib/site-packages/win32"),
     ],
 )
-def test_what_is_installed_is_not(
+def test_installed_packages_do_not_count_as_own_paths(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
@@ -51,7 +51,7 @@ def test_what_is_installed_is_not(
 @pytest.mark.parametrize(
     "engine", [BUILT_IN[CALLABLE_ENGINE], EngineModule("own", "my_package.my_engine")]
 )
-def test_what_imports_modules_of_the_user_finds_those_of_the_test_in_their_order(
+def test_imports_of_user_modules_find_those_of_the_test_in_their_order(
     engine: EngineModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, installed = str(tmp_path / "src"), str(tmp_path / "lib" / "site-packages")

@@ -183,7 +183,7 @@ def test_a_warm_up_leaves_time_for_the_block() -> None:
 # -- very slow and very fast models
 
 
-def test_what_takes_longer_to_load_than_the_time_given_has_one_full_round() -> None:
+def test_a_model_that_loads_longer_than_its_time_has_one_full_round() -> None:
     bench = FakeBench(FakeClock(), steady(10 * MS), load_ns=60 * S)
 
     (only,) = run(bench)
@@ -206,7 +206,7 @@ def test_an_inference_that_takes_all_the_time_is_timed_once() -> None:
 @pytest.mark.parametrize(
     ("turn_ns", "rounds", "samples"), [(100 * MS, 5, 60), (300 * MS, 5, 15), (500 * MS, 3, 11)]
 )
-def test_a_slow_model_has_as_many_rounds_as_leave_it_a_median(
+def test_a_slow_model_has_enough_rounds_for_a_median(
     turn_ns: int, rounds: int, samples: int
 ) -> None:
     taken = run(FakeBench(FakeClock(), steady(turn_ns), load_ns=turn_ns, jitter=0.003), TIRELESS)
@@ -221,7 +221,7 @@ def begins_slowly(number: int) -> int:
 
 
 @pytest.mark.parametrize("load_ns", [MS, 3 * S])
-def test_a_first_inference_that_prepares_the_engine_is_no_typical_one(load_ns: int) -> None:
+def test_a_first_inference_that_prepares_the_engine_is_not_taken_as_typical(load_ns: int) -> None:
     bench = FakeBench(FakeClock(), begins_slowly, load_ns=load_ns)
     policy = replace(SHORT_POLICY, stretch_seconds=3.0)
 
@@ -360,7 +360,7 @@ def later_blocks(bench: FakeBench) -> float:
     return sum(later) / len(later)
 
 
-def test_blocks_grow_where_loading_is_dear() -> None:
+def test_blocks_grow_if_loading_is_slow() -> None:
     lengths = [
         later_blocks(
             FakeBench(FakeClock(), steady(5 * MS), load_ns=load_ns, sessions=0.01, jitter=0.05)
@@ -371,7 +371,7 @@ def test_blocks_grow_where_loading_is_dear() -> None:
     assert POLICY.min_block < lengths[0] < lengths[1] / 2 < lengths[2] / 4
 
 
-def test_blocks_shrink_where_sessions_differ() -> None:
+def test_blocks_shrink_if_sessions_differ() -> None:
     lengths = [
         later_blocks(FakeBench(FakeClock(), steady(MS), load_ns=S, sessions=sessions, jitter=0.02))
         for sessions in (0.003, 0.02, 0.1)
@@ -431,7 +431,7 @@ def test_a_model_that_is_steady_at_once_is_warmed_up_by_one_window() -> None:
 @pytest.mark.parametrize(
     ("turn_ns", "factor"), [(50 * US, 0.9995), (MS, 0.99), (100 * MS, 0.97), (S, 0.97)]
 )
-def test_a_model_that_never_gets_steady_is_said_not_to_be(turn_ns: int, factor: float) -> None:
+def test_a_model_that_never_gets_steady_is_reported(turn_ns: int, factor: float) -> None:
     bench = FakeBench(FakeClock(), lambda number: round(turn_ns * factor**number))
 
     for taken in run(bench, replace(POLICY, max_rounds=1)):
@@ -454,7 +454,7 @@ def test_a_model_that_never_gets_steady_is_given_up_in_time() -> None:
 # -- what is told, and what goes wrong
 
 
-def test_every_step_is_told_before_it_is_taken() -> None:
+def test_every_step_is_reported_before_it_is_taken() -> None:
     bench = FakeBench(FakeClock(), steady(MS), jitter=0.01)
     seen: list[tuple[SamplingProgress, bool, int]] = []
 
@@ -478,7 +478,7 @@ def test_every_step_is_told_before_it_is_taken() -> None:
     assert left == sorted(left, reverse=True)
 
 
-def test_the_last_estimate_that_is_told_is_that_of_the_rounds_before() -> None:
+def test_the_last_reported_estimate_is_that_of_the_rounds_before() -> None:
     seen: list[SamplingProgress] = []
 
     rounds = run(FakeBench(FakeClock(), steady(MS), jitter=0.01), watch=seen.append)
@@ -573,7 +573,7 @@ def test_a_duet_stops_when_it_is_decided() -> None:
         assert len(each.before.times_ns) == len(each.after.times_ns) >= fewest
 
 
-def test_the_sides_of_a_duet_are_told_apart() -> None:
+def test_the_sides_of_a_duet_are_distinguished() -> None:
     bench = duet(20 * MS)
     bench.before.load_ns, bench.after.load_ns = 3 * MS, 5 * MS
     for each in run_duet(bench, lambda _: True):
@@ -655,7 +655,7 @@ def test_slow_inferences_that_vary_much_have_whole_blocks() -> None:
     assert all(len(each.before.times_ns) >= DUET_POLICY.min_block for each in others)
 
 
-def test_a_slow_model_has_as_many_rounds_as_decide_a_duet() -> None:
+def test_a_slow_model_has_enough_rounds_to_decide_a_duet() -> None:
     """A hundred milliseconds an inference, and nearly half a second to load both sides."""
     rounds = run_duet(slow_duet(100, 200), never_decided)
 
@@ -667,7 +667,7 @@ def test_a_slow_model_has_as_many_rounds_as_decide_a_duet() -> None:
 @pytest.mark.parametrize(
     ("stretch", "seconds", "rounds"), [(None, 10.0, 3), (60.0, 60.0, 12), (20.0, 20.0, 4)]
 )
-def test_where_nobody_gave_a_time_a_slow_model_has_that_of_more_rounds(
+def test_without_a_given_time_a_slow_model_has_that_of_more_rounds(
     stretch: float | None, seconds: float, rounds: int
 ) -> None:
     bench = slow_duet(400, 900)
@@ -686,7 +686,7 @@ def test_where_nobody_gave_a_time_a_slow_model_has_that_of_more_rounds(
 
 
 @pytest.mark.parametrize("stretch", [None, 60.0])
-def test_after_its_first_block_a_slow_model_tells_how_long_the_fewest_rounds_take(
+def test_after_its_first_block_a_slow_model_reports_how_long_the_fewest_rounds_take(
     stretch: float | None,
 ) -> None:
     bench = slow_duet(400, 900)
@@ -820,7 +820,7 @@ def order_of_rounds(keys: str, seed: int) -> list[str]:
 
 @settings(max_examples=20)
 @given(st.integers(0, 50))
-def test_a_pass_has_a_round_of_each_and_its_order_is_drawn_anew(seed: int) -> None:
+def test_a_pass_has_a_round_of_each_in_a_new_random_order(seed: int) -> None:
     seen = order_of_rounds("abcdef", seed)
     passes = [seen[start : start + 6] for start in range(0, len(seen), 6)]
     assert len(passes) == POLICY.min_rounds
@@ -830,7 +830,7 @@ def test_a_pass_has_a_round_of_each_and_its_order_is_drawn_anew(seed: int) -> No
 
 @settings(max_examples=20)
 @given(st.integers(0, 50))
-def test_those_of_a_group_come_right_after_one_another(seed: int) -> None:
+def test_rounds_of_a_group_follow_each_other_directly(seed: int) -> None:
     seen = order_of_rounds("aAbBcC", seed)
     pairs = [seen[start : start + 2] for start in range(0, len(seen), 2)]
     assert all(one.upper() == other.upper() for one, other in pairs)

@@ -167,7 +167,7 @@ def check_case(case: dict[str, Any], made: CaseProfile) -> None:
         assert layer["input_shape"] == (record.input_shape and list(record.input_shape))
 
 
-def test_what_is_not_known_is_null_and_not_zero(profile: Profile) -> None:
+def test_unknown_figures_are_null_and_not_zero(profile: Profile) -> None:
     case = loaded(profile)["cases"][0]
     blend = case["layers"][1]
     assert blend["op_type"] == "Blend"
@@ -218,9 +218,7 @@ def measured_case(profile: Profile | None = None) -> dict[str, Any]:
     return case
 
 
-def test_the_percentiles_are_those_of_the_record_and_null_where_samples_do_not_support_them() -> (
-    None
-):
+def test_the_percentiles_are_those_of_the_record_and_null_if_samples_do_not_support_them() -> None:
     made = measured_classifier().cases[0].latency
     latency = measured_case()["latency"]
     for percentile in made.percentiles:
@@ -260,7 +258,7 @@ def test_the_times_of_a_layer_type_are_those_of_its_layers() -> None:
         assert kind["ms"] == (pytest.approx(sum(known)) if known else None)
 
 
-def test_what_shares_a_kernel_points_to_the_layer_that_has_its_time() -> None:
+def test_layers_that_share_a_kernel_point_to_the_one_that_has_its_time() -> None:
     layers = {row["id"]: row for row in measured_case()["layers"]}
     assert layers["c"]["fused"] == ["r"]
     assert layers["r"]["runs_in"] == "c"
@@ -311,7 +309,7 @@ def test_the_samples_of_a_round_take_one_line() -> None:
     assert all(line.endswith("]") for line in of_samples)
 
 
-def test_what_the_platform_does_not_tell_is_null() -> None:
+def test_facts_that_the_platform_lacks_are_null() -> None:
     profile = measured_classifier()
     noise = {"others_ns": None, "stolen_ns": None, "throttled_ns": None}
     rounds = (make_round([1_000_000] * 12, noise=noise),)
@@ -347,7 +345,7 @@ def test_each_case_says_what_became_of_it() -> None:
     assert skipped["static"]["macs"] == cases["b1-c1"]["static"]["macs"]
 
 
-def test_a_function_has_a_latency_and_null_for_what_a_graph_tells() -> None:
+def test_a_function_has_a_latency_and_null_for_facts_of_a_graph() -> None:
     case = measured_case(measured_function())
     assert case["latency"]["p50_ms"] == pytest.approx(0.0105, rel=0.01)
     assert case["static"].pop("notes") == []
@@ -356,7 +354,7 @@ def test_a_function_has_a_latency_and_null_for_what_a_graph_tells() -> None:
     assert case["engine"]["name"] == "callable"
 
 
-def test_a_measured_figure_that_is_no_number_is_null() -> None:
+def test_a_measured_figure_that_is_not_a_number_is_null() -> None:
     profile = measured_classifier()
     made = profile.cases[0]
     assert made.measured is not None

@@ -396,7 +396,7 @@ def test_columns_that_were_asked_for_are_not_left_out_in_silence() -> None:
     assert "left out" in render_profile(measured_classifier(), view, TextStyle(60))
 
 
-def test_what_is_counted_is_shown_once_for_each_graph() -> None:
+def test_counts_are_shown_once_for_each_graph() -> None:
     text = render_profile(measured_cases(), BY_TIME, PLAIN)
     assert text.count("backward MACs") == 2
     assert text.count("by layer type") == 4
@@ -428,7 +428,7 @@ def failed_at(profile: Profile, cores: int, reason: str) -> CaseProfile:
     return replace(profile.cases[0], case=case, outcome=Outcome.FAILED, reason=reason)
 
 
-def test_the_same_reason_of_several_cases_is_told_once_with_all_of_them() -> None:
+def test_the_same_reason_of_several_cases_is_shown_once_with_all_of_them() -> None:
     profile = static_classifier()
     cases = [failed_at(profile, 1, "no room"), failed_at(profile, 2, "no room")]
     other = failed_at(profile, 4, "no time")
@@ -453,7 +453,7 @@ def test_the_page_of_a_profile_that_failed_opens_with_what_failed() -> None:
     assert (whole.headline, whole.tone) == ("", Tone.PLAIN)
 
 
-def test_nothing_in_a_measurement_can_steer_a_terminal() -> None:
+def test_no_text_in_a_measurement_can_steer_a_terminal() -> None:
     engine = make_engine(EVIL, EVIL, {EVIL: EVIL}, (EVIL,))
     kernels = [
         (0.5, kernel_time(EVIL, 0, 1, provider=EVIL, precision=EVIL)),
@@ -505,14 +505,14 @@ def test_layers_by_time_begin_with_the_longest_and_end_with_those_of_other_kerne
     assert len(known) == len(times) - 1
 
 
-def test_of_many_fused_operators_the_first_are_named_and_the_rest_counted() -> None:
+def test_the_first_of_many_fused_operators_are_named_and_the_rest_counted() -> None:
     times = [(1.0, kernel_time("all", 0, 1, 2, 3, 4))]
     profile = one_case(with_layer_times(make_measurement(), times))
     text = render_profile(profile, LayerView(("name", "fused")), PLAIN)
     assert "+ Relu, GlobalAveragePool, Flatten, 1 more" in text
 
 
-def test_provider_and_precision_have_a_column_only_where_they_vary() -> None:
+def test_provider_and_precision_have_a_column_only_if_they_vary() -> None:
     def titles(**facts: str) -> str:
         # The second kernel that multiplies is that of the Gemm.
         changed = [
@@ -581,7 +581,7 @@ def test_a_quiet_measurement_leaves_no_doubt() -> None:
     assert doubts(make_measurement()) == []
 
 
-def test_what_the_platform_does_not_tell_is_no_noise() -> None:
+def test_facts_that_the_platform_lacks_do_not_count_as_noise() -> None:
     unknown = dict.fromkeys(
         ("involuntary_switches", "others_ns", "stolen_ns", "throttled_ns"), None
     )
@@ -619,7 +619,7 @@ def test_what_the_platform_does_not_tell_is_no_noise() -> None:
         ({"involuntary_switches": 9}, None),
     ],
 )
-def test_noise_that_matters_is_told_with_what_to_do(
+def test_noise_that_matters_is_shown_with_what_to_do(
     spent: Mapping[str, int], told: str | None
 ) -> None:
     assert doubts(noisy(spent)) == ([] if told is None else [f"noise: b1-c1: {told}"])
@@ -632,12 +632,12 @@ def test_the_share_of_noise_is_that_of_all_processors_of_the_case() -> None:
     assert "took 4.0 % of" in two
 
 
-def test_a_few_interruptions_of_a_short_measurement_are_no_rate() -> None:
+def test_a_few_interruptions_of_a_short_measurement_do_not_make_a_rate() -> None:
     rounds = [make_round([10_000] * 40, noise={"involuntary_switches": 5}) for _ in range(6)]
     assert doubts(make_measurement(rounds=rounds)) == []
 
 
-def test_an_interval_wider_than_meant_is_told_with_the_time_that_it_takes() -> None:
+def test_an_interval_that_is_too_wide_is_shown_with_the_time_that_it_needs() -> None:
     assert doubts(make_measurement(half_width=0.03)) == snapshot(
         ["interval: b1-c1 ± 3.0 %, wider than 1 %; max-seconds 32 may narrow it"]
     )
@@ -655,7 +655,7 @@ def test_one_round_has_no_interval_and_says_so() -> None:
     assert "±" not in render_profile(one_case(measurement), BY_TIME, PLAIN)
 
 
-def test_a_warm_up_that_did_not_settle_is_told() -> None:
+def test_a_warm_up_that_did_not_settle_is_reported() -> None:
     rounds = list(make_rounds(5.0))
     rounds[:4] = [replace(r, is_steady=False, warmup_runs=50) for r in rounds[:4]]
     assert doubts(make_measurement(rounds=rounds)) == snapshot(
@@ -663,7 +663,7 @@ def test_a_warm_up_that_did_not_settle_is_told() -> None:
     )
 
 
-def test_a_note_on_all_cases_is_told_once_and_one_on_some_names_them() -> None:
+def test_a_note_on_all_cases_is_shown_once_and_one_on_some_names_them() -> None:
     shared, own = "it could not be pinned", "the engine warned"
     cases = [
         replace(case, measured=replace(case.measured, notes=(shared, own) if first else (shared,)))
@@ -759,7 +759,7 @@ def test_progress_in_a_line(progress: Progress, line: str) -> None:
         (replace(STANDING, step="waiting for process 7"), "waiting for process 7"),
     ],
 )
-def test_what_would_look_like_a_hang_is_announced(progress: Progress, text: str | None) -> None:
+def test_long_silent_steps_are_announced(progress: Progress, text: str | None) -> None:
     assert progress.announcement == text
 
 

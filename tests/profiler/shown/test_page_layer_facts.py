@@ -36,7 +36,7 @@ def test_sums_by_precision_add_up_to_the_layers_of_each_side(raw: dict[str, Any]
     assert sum(each["count"] for each in sums["transitions"]) == len(raw["layers"])
 
 
-def test_what_is_not_a_precision_comes_last(raw: dict[str, Any]) -> None:
+def test_rows_that_are_not_precisions_come_last(raw: dict[str, Any]) -> None:
     places = [row["place"] for row in facts(raw)["precisions"]["rows"]]
     assert places == ["float32", "int8", "in another kernel", "not executed"]
 
@@ -76,7 +76,7 @@ def test_a_layer_without_a_time_says_why(
     assert facts(raw)["layers"][0]["why_no_time"] == [reason, None]
 
 
-def test_points_are_ranked_and_say_what_they_cannot_be_told_from() -> None:
+def test_points_are_ranked_and_name_those_that_may_be_equal() -> None:
     for points in facts_of_points(sample_data.sweep()["models"][0])["points"]:
         run = [point for point in points if point["reason"] is None]
         by_rank = sorted(run, key=lambda point: point["rank"])

@@ -527,7 +527,7 @@ def check_cell(name: str, cell: str, layer: LayerRow) -> None:
 
 
 @pytest.mark.parametrize("separator", ["/", "\\"])
-def test_models_of_one_name_are_told_apart_by_their_folders(separator: str) -> None:
+def test_models_of_one_name_are_distinguished_by_their_folders(separator: str) -> None:
     paths = [separator.join(("C:", "models", folder, "m.onnx")) for folder in ("old", "new")]
     models = [ModelFacts.named("m.onnx", path) for path in paths]
     assert name_models(models) == ("old/m.onnx", "new/m.onnx")

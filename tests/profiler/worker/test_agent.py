@@ -165,7 +165,7 @@ def test_the_running_time_leaves_out_what_threads_waited(waited_ns: int, ran_ns:
     assert running_ns(1000, waited_ns) == ran_ns
 
 
-def test_a_thread_that_ends_in_a_turn_is_no_error() -> None:
+def test_a_thread_that_ends_in_a_turn_causes_no_error() -> None:
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()
@@ -395,7 +395,7 @@ def test_a_slow_model_is_profiled_in_fewer_sessions() -> None:
     assert told["sessions"] == [1]
 
 
-def test_a_slow_model_has_the_sessions_that_tell_how_sure_its_times_are() -> None:
+def test_a_slow_model_has_the_sessions_that_the_error_of_its_times_needs() -> None:
     limits = [(1, None), (3, 40 * 10**9), (6, 3 * 10**9)]
     (told,) = _profile(Profiling("a", "a", "a", seconds=1.0), limits)
     assert len(told["sessions"]) == 3
@@ -488,7 +488,7 @@ def test_how_long_a_group_was_halted(text: str, expected: int | None, tmp_path: 
     assert throttled_ns(str(path)) == expected
 
 
-def test_a_group_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
+def test_a_group_that_does_not_exist_has_no_figures(tmp_path: Path) -> None:
     assert throttled_ns(str(tmp_path / "no")) is None
 
 

@@ -134,7 +134,7 @@ def talking(request: WorkerRequest, words: list[dict[str, Any] | None]) -> Proce
 
 
 @pytest.mark.parametrize("limit_s", [1.0, 0.8])
-def test_a_worker_that_gives_word_is_waited_for_but_not_in_silence(limit_s: float) -> None:
+def test_a_worker_is_waited_for_while_it_reports_and_not_in_silence(limit_s: float) -> None:
     worker = talking(WorkerRequest(limit_s=limit_s), [None, None, {"ok": "done"}])
     try:
         if limit_s > 0.9:
@@ -147,7 +147,7 @@ def test_a_worker_that_gives_word_is_waited_for_but_not_in_silence(limit_s: floa
 
 
 @on_linux
-def test_a_worker_keeps_to_as_many_processors_as_it_has_cores() -> None:
+def test_a_worker_keeps_to_one_processor_per_core() -> None:
     with ProcessWorker(WorkerRequest(cores=1)) as worker:
         assert len(known(worker.processors)) == 1
 
@@ -247,7 +247,7 @@ def test_an_interpreter_that_says_nothing_is_ended(tmp_path: Path) -> None:
 
 
 @on_linux
-def test_a_program_that_is_no_interpreter_and_goes_on_is_ended(tmp_path: Path) -> None:
+def test_a_program_that_is_not_an_interpreter_and_goes_on_is_ended(tmp_path: Path) -> None:
     other = tmp_path / "python"
     other.write_text("#!/bin/sh\necho hello\nexec sleep 600\n")
     other.chmod(0o755)
@@ -366,7 +366,7 @@ def test_only_a_worker_of_this_python_is_sent_what_it_compiled(
     assert sent[0]["code"] == (code if is_compiled else None)
 
 
-def test_what_was_compiled_is_not_compiled_again(
+def test_a_compiled_module_is_not_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, file = "modelperf_compiled", tmp_path / "engine.py"
@@ -393,7 +393,7 @@ def test_an_engine_without_source_cannot_be_sent() -> None:
         find_source("no_such_package.engine")
 
 
-def test_a_source_with_bytes_that_are_no_text_is_named(
+def test_a_source_with_bytes_that_are_not_text_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "latin_engine.py"
@@ -404,7 +404,7 @@ def test_a_source_with_bytes_that_are_no_text_is_named(
 
 
 @on_linux
-def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
+def test_processes_that_a_worker_started_end_with_it(tmp_path: Path) -> None:
     note = tmp_path / "child"
     options = {"at": "1", "do": "spawn", "signal": "SIGKILL", "note": str(note)}
     with pytest.raises(MeasureError), working(**options) as worker:
@@ -569,7 +569,7 @@ def test_a_worker_begins_where_its_gateway_says_and_apart_from_this_terminal(
     assert answer == {"folder": str(folder), "variable": "b", "inputs": [b"", 11]}
 
 
-def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:
+def test_measurements_on_a_machine_wait_for_each_other(tmp_path: Path) -> None:
     waited: list[str] = []
 
     def refuse(holder: str) -> None:

@@ -58,7 +58,7 @@ def test_a_gateway_of_any_form_is_taken(spec: str) -> None:
         ("popen//python=/no/such/python", "which is not a program that can be run"),
     ],
 )
-def test_a_spec_that_is_no_gateway_is_refused_before_anything_starts(
+def test_a_spec_that_is_not_a_gateway_is_refused_before_anything_starts(
     spec: str, problem: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(problem)):

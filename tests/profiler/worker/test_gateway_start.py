@@ -70,7 +70,7 @@ def stretches(block: Block) -> list[tuple[int, int]]:
     return [(start_ns, start_ns + time_ns) for start_ns, time_ns in times]
 
 
-def test_of_sides_that_take_turns_none_runs_while_another_does() -> None:
+def test_sides_that_take_turns_never_run_at_the_same_time() -> None:
     clock, (before, after) = rigs("before", "after")
     blocks = SharedDuet(before, after).take(20, 10**9)
     sides = [[(*stretch, side) for stretch in stretches(b)] for side, b in enumerate(blocks)]
@@ -82,7 +82,7 @@ def test_of_sides_that_take_turns_none_runs_while_another_does() -> None:
     assert turns == {(0, 1), (1, 0)}
 
 
-def test_of_one_side_the_starts_are_added_up_from_the_first() -> None:
+def test_the_starts_of_one_side_are_added_up_from_the_first() -> None:
     clock, (rig,) = rigs("only")
     begun_ns = clock.now_ns
     block = rig.take(50, 10**9)[0]
@@ -93,12 +93,12 @@ def test_of_one_side_the_starts_are_added_up_from_the_first() -> None:
     assert (block.start_ns, block.end_ns) == (found[0][0], found[-1][1])
 
 
-def test_of_inferences_that_run_at_once_no_start_is_kept() -> None:
+def test_inferences_that_run_at_once_have_no_starts() -> None:
     _, (rig,) = rigs("only", streams=2)
     assert rig.take(8, 10**9)[0].starts_ns is None
 
 
-def test_in_two_workers_each_chunk_stands_where_it_ran() -> None:
+def test_in_two_workers_each_chunk_starts_at_the_time_it_ran() -> None:
     _, (before, after) = rigs("before", "after")
     duet = SplitDuet(cast("StartRig", None), cast("StartRig", None))
     duet._rigs = (before, after)
@@ -159,7 +159,7 @@ def test_a_plain_value_arrives_as_it_is(pipe: Pipe, value: object) -> None:
         pickle.dumps("cut off", 4)[:-3], b"\x80\x04garbage", b"",
     ],
 )  # fmt: skip
-def test_bytes_that_are_no_plain_value_are_the_end(pipe: Pipe, data: bytes) -> None:
+def test_bytes_that_are_not_a_plain_value_end_the_connection(pipe: Pipe, data: bytes) -> None:
     channel, writing = pipe
     channel.send("before")
     writing.write(data)

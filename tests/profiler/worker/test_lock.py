@@ -12,7 +12,7 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE, lock_path
 
 
-def test_where_no_temporary_file_can_be_made_the_lock_says_so(
+def test_the_lock_reports_that_no_temporary_file_can_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find_none() -> str:

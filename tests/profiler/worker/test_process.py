@@ -54,7 +54,7 @@ def interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_work_runs_in_the_thread_that_serves_and_the_job_beside_it() -> None:
+def test_work_runs_in_the_thread_that_serves_and_the_job_in_another() -> None:
     host = MainThread()
 
     def job() -> tuple[int, int]:

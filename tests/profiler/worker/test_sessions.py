@@ -47,7 +47,7 @@ def test_texts_stay_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("before", range(4))
-def test_what_comes_over_the_channel_begins_there_whatever_was_freed_before(before: int) -> None:
+def test_arrays_from_the_channel_are_aligned_whatever_was_freed_before(before: int) -> None:
     held = [bytearray(1000 + 16 * place) for place in range(before)]
     sent = np.arange(250, dtype=np.float32)
     fed = read_feed({"x": ("float32", "<f4", (1, 250), sent.tobytes())}, None)
@@ -240,7 +240,7 @@ def test_an_engine_that_hands_on_no_state_says_what_it_lacks() -> None:
     assert "`prepare_steps`" in answer["error"]["message"]
 
 
-def test_a_state_without_tokens_is_zero_where_it_has_some() -> None:
+def test_a_state_without_tokens_is_zero_if_it_has_some() -> None:
     empty = np.zeros((1, 0, 2), np.float32)
     plan = StepArrays({"past": empty}, 3, [("past", "present", 1, 1)], {})
     assert plan.state_at(0)["past"].shape == (1, 0, 2)

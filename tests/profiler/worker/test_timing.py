@@ -152,7 +152,7 @@ def test_a_slower_model_is_one_however_coarse_the_process_clock_is(
 
 
 @pytest.mark.parametrize("tick_ns", [1, 4_000_000])
-def test_a_coarse_process_clock_tells_no_running_time_and_a_note_says_so(
+def test_a_coarse_process_clock_gives_no_running_time_and_a_note_says_so(
     tick_ns: int, tmp_path: Path
 ) -> None:
     rigs = rigs_on(Machine(process_tick_ns=tick_ns), tmp_path, 500_000, 500_000)
@@ -170,7 +170,9 @@ def test_no_case_is_measured_by_clocks_that_contradict_each_other(tmp_path: Path
 
 
 @pytest.mark.parametrize("work_ns", [500_000, 3_999_000])
-def test_a_time_that_the_wall_clock_cannot_tell_is_no_figure(work_ns: int, tmp_path: Path) -> None:
+def test_a_time_that_the_wall_clock_cannot_resolve_gives_no_figure(
+    work_ns: int, tmp_path: Path
+) -> None:
     (rig,) = rigs_on(Machine(wall_tick_ns=100_000), tmp_path, work_ns)
     rig.open()
     with pytest.raises(MeasureError, match=r"ticks every 0\.1000 ms") as caught:
@@ -264,7 +266,7 @@ class Line:
         assert "ok" in answer
 
 
-def test_a_worker_leaves_nothing_where_the_other_side_is_gone(tmp_path: Path) -> None:
+def test_a_worker_leaves_nothing_if_the_other_side_is_gone(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     begin = {"command": "begin", "cores": 1, "is_child": False, "folder": str(folder)}

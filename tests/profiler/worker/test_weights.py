@@ -60,7 +60,7 @@ def test_integers_have_no_subnormal_numbers(tmp_path: Path) -> None:
     assert share == 0.0
 
 
-def test_of_a_large_weight_the_first_and_the_last_number_count(tmp_path: Path) -> None:
+def test_the_first_and_the_last_number_of_a_large_weight_count(tmp_path: Path) -> None:
     plain = np.zeros(40 * FLOATS, np.float32)
     digests = set()
     for place in (None, 0, len(plain) - 1):

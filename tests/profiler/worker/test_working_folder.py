@@ -74,7 +74,7 @@ def test_the_folder_of_a_process_that_was_killed_goes_with_the_next(temporary: P
         assert list(temporary.iterdir()) == [folder]
 
 
-def test_what_somebody_has_stays_however_old(temporary: Path) -> None:
+def test_a_folder_in_use_stays_however_old(temporary: Path) -> None:
     one = WorkingFolder("one")
     age(one.path)
     module._remove_abandoned.cache_clear()
@@ -85,7 +85,7 @@ def test_what_somebody_has_stays_however_old(temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
-def test_what_may_just_have_been_made_stays(temporary: Path) -> None:
+def test_a_folder_that_may_be_new_stays(temporary: Path) -> None:
     new = temporary / "modelperf-new-1"
     new.mkdir()
     (new / module._HELD).touch()
@@ -93,7 +93,7 @@ def test_what_may_just_have_been_made_stays(temporary: Path) -> None:
         assert new.exists()
 
 
-def test_what_is_no_folder_of_ours_stays_whatever_its_name_is(temporary: Path) -> None:
+def test_a_folder_that_is_not_ours_stays_whatever_its_name_is(temporary: Path) -> None:
     somebodys = temporary / "modelperf-results"
     somebodys.mkdir()
     (somebodys / "figures.json").touch()

@@ -100,7 +100,7 @@ def test_names_of_many_versions_do_not_overlap_and_those_found_are_there(
     assert {30, 50} <= {*named}
 
 
-def test_it_is_not_wider_than_its_window(page: Page) -> None:
+def test_the_page_is_not_wider_than_its_window(page: Page) -> None:
     assert_fits(page)
 
 

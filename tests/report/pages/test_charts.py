@@ -54,7 +54,7 @@ FORMATTED = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_drawn_and_is_no_wider_than_a_phone(open_data: OpenData, name: str) -> None:
+def test_every_page_is_drawn_and_fits_on_a_phone(open_data: OpenData, name: str) -> None:
     page = open_data(PAGES[name], viewport={"width": 360, "height": 740})
     _assert_drawn(page)
     page.wait_for_function("document.documentElement.scrollWidth === 360")
@@ -135,7 +135,7 @@ def _check_spots(page: Page, points: Sequence[Data], thresholds: Sequence[float 
         _check_sentence(sentence, f"Sweet spot: {spot.best} gives", spot)
 
 
-def test_what_is_no_threshold_is_said_and_changes_nothing(any_sweep: Page) -> None:
+def test_an_invalid_threshold_is_reported_and_changes_nothing(any_sweep: Page) -> None:
     before = _traces(any_sweep, "chart", symbol="star")
     for text in ("fast", "-3", "1,5", "0", "0x10", "Infinity", "5 ms"):
         any_sweep.fill(THRESHOLD, text)
@@ -197,7 +197,7 @@ def test_a_click_takes_a_point_as_that_of_its_side(drawn_sweep: Page) -> None:
         assert format_ms(point["p95_ms"] * 1e6) in figures
 
 
-def test_of_one_side_clicks_choose_b_and_a_in_turn(open_data: OpenData) -> None:
+def test_clicks_on_one_side_choose_b_and_a_in_turn(open_data: OpenData) -> None:
     page = open_data(PAGES["sweep of one"])
     _click_point(page, side=0, point_id="b8-c1-s2")
     _click_point(page, side=0, point_id="b4-c1-s2")
@@ -227,7 +227,7 @@ def test_on_a_phone_all_figures_of_a_and_b_are_in_sight(open_data: OpenData, sid
     assert [title[:1] for title in titles if title][:3] == ["A", "B", "B"]
 
 
-def test_points_that_are_no_pair_have_the_ratio_of_their_figures(any_sweep: Page) -> None:
+def test_points_that_are_not_a_pair_have_the_ratio_of_their_figures(any_sweep: Page) -> None:
     any_sweep.locator("#chart select").first.select_option("b1-c1")
     any_sweep.locator("#chart select").last.select_option("b2-c1")
     a, b = (_point(PAGES["sweep"], side, point) for side, point in enumerate(("b1-c1", "b2-c1")))
@@ -298,7 +298,7 @@ def test_the_scales_can_be_logarithmic(drawn_sweep: Page) -> None:
     assert _ends(drawn_sweep)[0] == "b1-c1"
 
 
-def test_what_was_chosen_survives_areload(any_sweep: Page) -> None:
+def test_choices_survive_a_reload(any_sweep: Page) -> None:
     any_sweep.fill(THRESHOLD, "9.7")
     any_sweep.locator("#chart select").first.select_option("b1-c1")
     star = _traces(any_sweep, "chart", symbol="star")
@@ -348,7 +348,7 @@ def test_without_a_sweet_spot_the_charts_begin_at_the_configuration_of_the_layer
     assert _ends(page) == ["b4-c2-s4", "b4-c2-s4"]
 
 
-def test_one_point_alone_is_no_chart(open_data: OpenData) -> None:
+def test_one_point_alone_does_not_make_a_chart(open_data: OpenData) -> None:
     data = copy.deepcopy(PAGES["profile"])
     _model(data)["points"][0] = [_model(PAGES["sweep"])["points"][0][0] | {"id": "b1-c2"}]
     page = open_data(data, draws=False)
@@ -399,7 +399,7 @@ def test_another_case_has_other_times(open_data: OpenData) -> None:
     assert page.get_by_label("Case").input_value() == "b8-c2"
 
 
-def test_what_is_chosen_while_a_page_is_drawn_is_drawn_in_the_end(open_data: OpenData) -> None:
+def test_a_choice_during_drawing_is_drawn_in_the_end(open_data: OpenData) -> None:
     page = open_data(PAGES["comparison"], draws=False)
     page.get_by_label("Case").evaluate("""(cases) => {
           for (const id of ["b8-c2", "b1-c1", "b8-c2"]) {
@@ -412,7 +412,7 @@ def test_what_is_chosen_while_a_page_is_drawn_is_drawn_in_the_end(open_data: Ope
     assert _traces(page, "rounds")[1]["q1"] == [each[2] for each in rounds[1]]
 
 
-def test_a_case_that_cannot_be_unpacked_is_said_to_be_cut_short(tab: Page, folder: Path) -> None:
+def test_a_case_that_cannot_be_unpacked_is_reported_as_cut_short(tab: Page, folder: Path) -> None:
     whole = without_charts(render_data(PAGES["comparison"]))
     path = folder / "cut.html"
     path.write_text(re.sub(r'(id="data-0-1">).*?<', r"\1H4sIAAAA<", whole), encoding="utf-8")
@@ -444,7 +444,7 @@ def test_a_chart_is_drawn_when_it_is_scrolled_to(scrolled_tab: Page) -> None:
     scrolled_tab.wait_for_function("document.querySelector('#depth .plot').layout")
 
 
-def test_on_paper_are_the_charts_that_nobody_scrolled_to(scrolled_tab: Page) -> None:
+def test_printed_pages_have_the_charts_that_were_never_in_view(scrolled_tab: Page) -> None:
     scrolled_tab.evaluate("modelperf.charts.load()")
     scrolled_tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     drawn = "[...document.querySelectorAll('.plot')].map(chart => Boolean(chart.layout))"
@@ -452,7 +452,7 @@ def test_on_paper_are_the_charts_that_nobody_scrolled_to(scrolled_tab: Page) -> 
     scrolled_tab.evaluate("dispatchEvent(new Event('afterprint'))")
 
 
-def test_charts_that_cannot_be_unpacked_are_said_to_be_cut_short(tab: Page, folder: Path) -> None:
+def test_charts_that_cannot_be_unpacked_are_reported_as_cut_short(tab: Page, folder: Path) -> None:
     whole = without_charts(render_data(PAGES["comparison"]))
     path = folder / "cut.html"
     path.write_text(re.sub(r'(id="plotly">).*?<', r"\1H4sIAAAA<", whole), encoding="utf-8")
@@ -465,7 +465,7 @@ def test_charts_that_cannot_be_unpacked_are_said_to_be_cut_short(tab: Page, fold
     tab.get_by_text("This chart could not be drawn.").first.wait_for()
 
 
-def test_of_many_cases_a_few_are_named_below_the_bars(open_data: OpenData) -> None:
+def test_a_few_of_many_cases_are_named_below_the_bars(open_data: OpenData) -> None:
     data = copy.deepcopy(PAGES["comparison"])
     model = _model(data)
     first = model["cases"][0]
@@ -490,7 +490,7 @@ def test_a_page_opens_on_the_case_that_its_data_names(open_data: OpenData) -> No
 
 
 @pytest.mark.parametrize("name", ["comparison", "run", "sweep with layers", "profile"])
-def test_what_is_wider_than_a_narrow_window_has_a_bar_that_shows(
+def test_elements_wider_than_a_narrow_window_have_a_visible_scroll_bar(
     barred_tab: Page, folder: Path, name: str
 ) -> None:
     """Also where the system shows one only while something is scrolled, as on a phone."""
@@ -626,7 +626,7 @@ def test_a_run_without_a_model_has_the_overview_only(open_data: OpenData) -> Non
     assert _background(page) == DARK
 
 
-def test_a_browser_without_unpacking_is_told_so(open_page: OpenPage) -> None:
+def test_a_browser_without_decompression_gets_a_message(open_page: OpenPage) -> None:
     html = render_data(PAGES["profile"])
     old = "<script>delete window.DecompressionStream</script></head>"
     page = open_page(html.replace("</head>", old))

@@ -105,7 +105,7 @@ def test_the_list_of_parts_shows_the_one_that_is_read(open_data: OpenData, width
         )
 
 
-def test_a_part_that_is_missed_is_said_to_be_absent(open_data: OpenData) -> None:
+def test_a_missing_part_is_reported_as_absent(open_data: OpenData) -> None:
     data = sample_data.run()
     case = data["models"][0]["cases"][0]
     case.update(word="new", latency=[None, case["latency"][1]], rounds=[[], []])

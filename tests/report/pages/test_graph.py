@@ -328,7 +328,7 @@ def test_names_in_the_picture_stay_text(open_data: OpenData) -> None:
     assert page.locator("#graph script").count() == 0
 
 
-def test_the_legend_has_no_scale_where_no_box_has_a_figure(open_data: OpenData) -> None:
+def test_the_legend_has_no_scale_if_no_box_has_a_figure(open_data: OpenData) -> None:
     data = sample_data.profile()
     graph = graph_of(data)
     zeros = [0 for _ in graph["type"]]

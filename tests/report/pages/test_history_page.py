@@ -96,7 +96,7 @@ def test_each_case_has_a_curve_in_its_interval(open_history: OpenHistory) -> Non
         assert top < middle < bottom
 
 
-def test_steps_and_new_baselines_stand_between_their_runs(open_history: OpenHistory) -> None:
+def test_steps_and_new_baselines_are_between_their_runs(open_history: OpenHistory) -> None:
     page = open_history()
     (_, before, after, _) = (x for x, _ in points_of(page, 0, ".history-line"))
     for path in (".history-step", ".history-baseline"):
@@ -216,7 +216,7 @@ def test_the_labels_of_the_dates_differ_and_do_not_touch(
     ],
     ids=["the minute", "one label"],
 )
-def test_runs_of_one_day_that_are_side_by_side_are_told_apart_or_share_a_label(
+def test_neighbouring_runs_of_one_day_have_different_labels_or_share_one(
     open_history: OpenHistory, gap: float, expected: list[str]
 ) -> None:
     """A label with the year has no room for the minute."""
@@ -262,7 +262,7 @@ def test_a_name_in_the_table_leads_to_its_curve(open_history: OpenHistory) -> No
     assert card(page, 2).locator(".history-chart:focus").count() == 1
 
 
-def test_runs_stand_side_by_side_or_by_their_dates(open_history: OpenHistory) -> None:
+def test_runs_are_spaced_evenly_or_by_their_dates(open_history: OpenHistory) -> None:
     page = open_history(make_history(make_case([0.0, 0.1, 0.0], steps=())))
     by_date = points_of(page, 0, ".history-line")
     page.get_by_role("button", name="run by run").click()
@@ -370,6 +370,6 @@ def test_the_drift_that_is_allowed_is_a_line_above_the_curve(open_page: OpenPage
     assert line["y"] < zero["y"]
 
 
-def test_curves_stand_above_the_prose(open_history: OpenHistory) -> None:
+def test_curves_are_above_the_prose(open_history: OpenHistory) -> None:
     ids = open_history().locator("main > section").evaluate_all("all => all.map(s => s.id)")
     assert ids == ["history", "overview", "facts"]

@@ -69,7 +69,7 @@ def test_a_static_page_has_counts_and_no_time(open_data: OpenData) -> None:
     assert page.locator("#icicle [aria-pressed=true]").inner_text() == "MACs"
 
 
-def test_the_kernel_of_a_layer_stands_below_it_with_the_number_of_its_layers(
+def test_the_kernel_of_a_layer_is_below_it_with_the_number_of_its_layers(
     open_data: OpenData,
 ) -> None:
     data = sample_data.profile()

@@ -487,7 +487,7 @@ def test_a_profile_that_ran_nothing_shows_its_layers(open_data: OpenData) -> Non
     ]
 
 
-def test_what_has_no_layers_is_left_out_and_said_once(open_data: OpenData) -> None:
+def test_a_case_without_layers_has_one_note_and_no_sections(open_data: OpenData) -> None:
     data = sample_data.profile()
     data["models"][0]["cases"][0].update(types=[], layers=[])
     page = open_data(data, draws=False)
@@ -748,7 +748,7 @@ def test_a_bar_opens_the_details_of_its_layer_past_any_filter(open_data: OpenDat
     assert len(shown_depths(page)) == len(layers_of(data))
 
 
-def test_names_are_text_wherever_they_stand(open_data: OpenData) -> None:
+def test_names_are_text_everywhere(open_data: OpenData) -> None:
     page = open_data(sample_data.hostile())
     sort_by(page, "kernels", "depth")
     sort_by(page, "kernels", "depth")
@@ -819,7 +819,7 @@ def test_a_column_that_nothing_is_known_of_is_not_offered(open_data: OpenData) -
     assert not {"sparsity", "pattern", "effective MACs"} & set(offered)
 
 
-def test_sparsity_is_shown_where_weights_were_read(open_data: OpenData) -> None:
+def test_sparsity_is_shown_if_weights_were_read(open_data: OpenData) -> None:
     page = open_data(sample_data.profile(), draws=False)
     pick_columns(page, "sparsity", "pattern")
     shown = cells(page, 0)

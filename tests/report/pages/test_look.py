@@ -51,7 +51,7 @@ def opened(open_page: OpenPage, *cells: str, width: int = 1200) -> Page:
 @pytest.mark.parametrize(
     "cells", [("6.708", "61.31", "1204"), ("6.7 ms", "61.31 ms", "1,204 ms")], ids=["plain", "unit"]
 )
-def test_decimal_points_of_a_column_stand_below_one_another(
+def test_decimal_points_of_a_column_are_aligned(
     open_page: OpenPage, cells: tuple[str, ...]
 ) -> None:
     page = opened(open_page, *cells)

@@ -70,7 +70,7 @@ def test_a_page_that_is_dropped_brings_its_cases(open_data: OpenData) -> None:
     assert "faster.html" in page.locator(".pickers").inner_text()
 
 
-def test_a_file_that_is_no_page_is_said_to_be_none(open_data: OpenData) -> None:
+def test_a_file_that_is_not_a_page_is_reported(open_data: OpenData) -> None:
     page = open_data(sample_data.profile(), draws=False)
     page.evaluate(DROP, ["notes.txt", "hello"])
     assert "notes.txt is not a page or a result of cases" in page.locator("#status").inner_text()

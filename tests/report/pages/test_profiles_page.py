@@ -46,5 +46,5 @@ def test_a_row_of_the_kept_profiles_chooses_its_pair_for_the_whole_page(page: Pa
     assert page.locator("#types .better, #types .worse, #kernels .better").count() == 0
 
 
-def test_it_is_not_wider_than_its_window(page: Page) -> None:
+def test_the_page_is_not_wider_than_its_window(page: Page) -> None:
     assert_fits(page)

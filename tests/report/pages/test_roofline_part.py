@@ -62,7 +62,7 @@ def test_an_axis_has_several_whole_numbers_unless_it_has_many_decades(page: Page
     assert rates["dtick"] == 1
 
 
-def test_each_layer_has_a_row_and_what_the_terminal_says_stands_beside(
+def test_each_layer_has_a_row_and_the_text_of_the_terminal_is_next_to_it(
     page: Page, roofline: Roofline
 ) -> None:
     part = page.locator("#roofline")

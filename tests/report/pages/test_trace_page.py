@@ -119,5 +119,5 @@ def test_names_are_text_and_may_be_long(open_page: OpenPage) -> None:
     assert_fits(page)
 
 
-def test_it_is_not_wider_than_its_window(page: Page) -> None:
+def test_the_page_is_not_wider_than_its_window(page: Page) -> None:
     assert_fits(page)

@@ -127,7 +127,7 @@ def test_every_level_can_be_chosen_and_one_that_failed_says_so(open_whatif: Open
     assert {row[3] for row in cells(page, TYPE_ROWS)} == {UNKNOWN}
 
 
-def test_side_by_side_each_time_stands_over_its_speedup(open_whatif: OpenWhatIf) -> None:
+def test_side_by_side_each_time_is_above_its_speedup(open_whatif: OpenWhatIf) -> None:
     page = open_whatif()
     titles = [f"{level.title} ms" for level in TIMED]
     assert heads(page, ".whatif-types") == ["layer type", "layers", *titles]
@@ -144,7 +144,7 @@ def test_side_by_side_each_time_stands_over_its_speedup(open_whatif: OpenWhatIf)
     ]  # fmt: skip
 
 
-def test_a_level_stands_beside_the_model_as_it_is(open_whatif: OpenWhatIf) -> None:
+def test_a_level_is_shown_next_to_the_unchanged_model(open_whatif: OpenWhatIf) -> None:
     page = open_whatif()
     choose(page, "Pruned 0.9")
     columns = ["Baseline ms", "Pruned 0.9 ms", "speedup"]
@@ -174,7 +174,7 @@ def test_a_layer_shows_how_sure_the_time_is_that_is_less_sure(open_whatif: OpenW
     assert {row[1]: row[-1] for row in cells(page, LAYER_ROWS)}[first] == "1.0 %"
 
 
-def test_the_model_as_it_is_stands_alone(open_whatif: OpenWhatIf) -> None:
+def test_the_unchanged_model_is_shown_alone(open_whatif: OpenWhatIf) -> None:
     page = open_whatif()
     choose(page, "Baseline")
     assert heads(page, ".whatif-types")[2:] == ["Baseline ms"]
@@ -182,7 +182,7 @@ def test_the_model_as_it_is_stands_alone(open_whatif: OpenWhatIf) -> None:
     assert page.locator("#whatif .layers-note:visible").count() == 0
 
 
-def test_what_is_chosen_survives_a_reload_and_holds_for_every_case(
+def test_choices_survive_a_reload_and_hold_for_every_case(
     open_whatif: OpenWhatIf,
 ) -> None:
     page = open_whatif(make_whatif(CASE, make_case(case=Case(8, 2), ms=31.0)))
@@ -225,7 +225,7 @@ def test_a_logarithmic_chart_has_the_same_times_and_whole_numbers(open_whatif: O
     assert cells(page, TYPE_ROWS) == table
 
 
-def test_what_rounding_left_of_a_time_has_no_speedup_and_stretches_no_chart(
+def test_a_time_left_by_rounding_has_no_speedup_and_stretches_no_chart(
     open_whatif: OpenWhatIf,
 ) -> None:
     types = {**BASELINE.layer_types, "Softmax": 1e-16}
@@ -252,7 +252,7 @@ def test_the_types_of_every_level_are_drawn_and_estimates_are_striped(
     assert len({trace["marker"]["color"] for trace in traces}) == len(traces)
 
 
-def test_of_many_types_the_chart_has_those_that_take_most(open_whatif: OpenWhatIf) -> None:
+def test_the_chart_has_the_slowest_of_many_types(open_whatif: OpenWhatIf) -> None:
     case = make_case([make_layer(index, op_type=f"Op{index:02}") for index in range(20)])
     page = open_whatif(make_whatif(case))
     times = case.levels[0].layer_types
@@ -378,14 +378,14 @@ def test_filters_stay_when_the_summary_is_another(open_whatif: OpenWhatIf) -> No
     assert page.locator(LAYER_ROWS).count() == len(LAYERS)
 
 
-def test_a_fused_layer_is_found_beside_the_kernel_that_runs_it(open_whatif: OpenWhatIf) -> None:
+def test_a_fused_layer_is_found_with_the_kernel_that_runs_it(open_whatif: OpenWhatIf) -> None:
     page = open_whatif()
     assert LAYERS[1].op_type == "Relu"
     page.get_by_label("any field contains").fill(LAYERS[1].id)
     assert {row[1] for row in cells(page, LAYER_ROWS)} == {LAYERS[0].id, LAYERS[1].id}
 
 
-def test_of_many_layers_only_those_in_view_are_in_the_document(open_whatif: OpenWhatIf) -> None:
+def test_only_the_layers_in_view_are_in_the_document(open_whatif: OpenWhatIf) -> None:
     layers = make_layers(2_000)
     page = open_whatif(make_whatif(make_case(layers)))
     press(page, ".whatif-layers", "depth")
@@ -433,7 +433,7 @@ def test_without_times_of_layers_the_levels_are_all_there_is(open_whatif: OpenWh
     assert page.locator("#whatif table").count() == 0
 
 
-def test_a_level_without_times_of_layers_is_no_column_of_dashes(open_whatif: OpenWhatIf) -> None:
+def test_a_level_without_times_of_layers_has_no_column_of_dashes(open_whatif: OpenWhatIf) -> None:
     levels = [*CASE.levels]
     levels[0] = replace(BASELINE, layer_types={}, layers={})
     page = open_whatif(make_whatif(replace(CASE, levels=tuple(levels))))
@@ -455,7 +455,7 @@ def hostile(names: Sequence[str] = HOSTILE_NAMES) -> WhatIf:
     return make_whatif(replace(case, levels=levels), name=names[3])
 
 
-def test_names_are_text_wherever_they_stand(open_whatif: OpenWhatIf) -> None:
+def test_names_are_text_everywhere(open_whatif: OpenWhatIf) -> None:
     page = open_whatif(hostile())
     types = page.locator(".whatif-types tbody th bdi").all_text_contents()
     assert {*types} == {*HOSTILE_NAMES, "runtime overhead"}
@@ -465,7 +465,7 @@ def test_names_are_text_wherever_they_stand(open_whatif: OpenWhatIf) -> None:
     assert page.locator("img, main b").count() == 0
 
 
-def test_it_is_drawn_in_both_themes_and_is_no_wider_than_a_phone(open_page: OpenPage) -> None:
+def test_it_is_drawn_in_both_themes_and_fits_on_a_phone(open_page: OpenPage) -> None:
     page = open_page(render_whatif_page(hostile()))
     light = chart(page, TYPES)[1]["marker"]["color"]
     ticks = page.locator("#whatif .ytick text").all_text_contents()

@@ -53,7 +53,7 @@ def test_a_small_model_alone_is_shown_whole() -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.floats(0, 10), min_size=151, max_size=400, unique=True))
-def test_of_a_large_model_the_largest_kernels_stay_in_sight(times: list[float]) -> None:
+def test_the_largest_kernels_of_a_large_model_stay_in_sight(times: list[float]) -> None:
     picture = chain(*(box(ms=ms) for ms in times), sides=("",))
     hidden = {row for each in folds(picture) for row in each}
     largest = sorted(range(len(times)), key=lambda row: -times[row])[:60]

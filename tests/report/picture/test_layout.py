@@ -35,7 +35,7 @@ def ends(inputs: Inputs, layout: Layout) -> list[int]:
 
 
 @given(graphs())
-def test_each_box_stands_below_what_feeds_it(inputs: Inputs) -> None:
+def test_each_box_is_below_its_inputs(inputs: Inputs) -> None:
     layout = lay_out(inputs)
     assert len(layout.rows) == len(layout.lanes) == len(layout.ways) == len(inputs)
     for box, feeders in enumerate(inputs):
@@ -61,7 +61,7 @@ def test_rows_and_lanes_are_counted_from_0_without_an_empty_row(inputs: Inputs) 
     assert min([*layout.lanes, *(way for way in layout.ways if way is not None)], default=0) == 0
 
 
-def test_a_chain_goes_straight_down_beside_what_skips_it() -> None:
+def test_a_chain_goes_straight_down_next_to_its_skip_connections() -> None:
     """A residual block: the sum takes the input of the block, too."""
     layout = lay_out([(), (0,), (1,), (2, 0), (3,)])
     assert layout.rows == (0, 1, 2, 3, 4)
@@ -69,13 +69,13 @@ def test_a_chain_goes_straight_down_beside_what_skips_it() -> None:
     assert layout.ways[0] not in {None, layout.lanes[0]}
 
 
-def test_branches_stand_side_by_side() -> None:
+def test_branches_are_side_by_side() -> None:
     layout = lay_out([(), (0,), (0,), (0,), (1, 2, 3)])
     assert layout.rows == (0, 1, 1, 1, 2)
     assert sorted(layout.lanes[1:4]) == [0, 1, 2]
 
 
-def test_what_feeds_one_box_alone_stands_near_to_it() -> None:
+def test_an_input_of_one_box_alone_is_near_to_it() -> None:
     """A chain of five, and a second input that only its last box reads."""
     layout = lay_out([(), (0,), (1,), (2,), (3, 6), (), (5,)])
     assert (layout.rows[5], layout.rows[6], layout.rows[4]) == (2, 3, 4)

@@ -54,7 +54,7 @@ def test_every_kernel_is_in_one_box_and_no_box_feeds_itself(
     assert names >= {box.name for box in boxes if box.state is BoxState.CHANGED}
 
 
-def test_states_are_told_without_colour_too() -> None:
+def test_states_are_shown_without_colour_too() -> None:
     boxes = (
         SeenBox(op_type="Reorder", name="Reorder", change_ms=0.25, state=BoxState.NEW),
         SeenBox(op_type="Relu", name="relu", change_ms=-0.5, state=BoxState.GONE, inputs=(0,)),

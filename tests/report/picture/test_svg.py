@@ -78,7 +78,7 @@ def test_names_do_not_become_markup() -> None:
     assert any("<script>" in text for text in _texts(svg))
 
 
-def test_without_boxes_the_reason_stands_in_their_place() -> None:
+def test_without_boxes_the_reason_is_in_their_place() -> None:
     assert _texts(render_svg(Picture((), reason="Nothing differs."), "m", "b1-c1")) == [
         "m", "b1-c1", "Nothing differs.",
     ]  # fmt: skip
