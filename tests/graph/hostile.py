@@ -122,9 +122,9 @@ _LOOP = """g (float[2] x) => (y) {
     >
 }"""
 
-# What each is made to do, in a word or two.
+# The effect of each, in a word or two.
 _ALL_CASES: Mapping[str, Build] = {
-    # onnx's inference ends the process, or never ends, where nothing guards it.
+    # onnx's inference ends the process, or never ends, without a guard.
     "more outputs than the operator has": _text(
         "g (float[2] x) => (y) { y, m, i, extra = LayerNormalization (x, x) }"
     ),
@@ -144,21 +144,21 @@ _ALL_CASES: Mapping[str, Build] = {
     "an equation with a tab": _text(
         'g (float[3] x) => (y) { y = Einsum <equation = "i\t->i"> (x) }'
     ),
-    "a type nobody knows to a regular expression": _text(
+    "an unknown type for a regular expression": _text(
         'g (float[2] x) => (y) { a = custom.Foo (x)  y = RegexFullMatch <pattern = "a"> (a) }',
         opset=20,
     ),
-    "a type nobody knows to an identity matrix": _text(
+    "an unknown type for an identity matrix": _text(
         "g (float[2] x) => (y) { a = custom.Foo (x)  y = EyeLike <dtype = 1> (a) }"
     ),
-    "a type nobody knows to a label encoder": _ml(
+    "an unknown type for a label encoder": _ml(
         "g (float[2] x) => (y) { a = custom.Foo (x)  "
         'y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_floats = [1.0]> (a) }'
     ),
     "a label encoder without labels": _ml(
         'g (string[2] x) => (y) { y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"]> (x) }'
     ),
-    "a type nobody knows to a vocabulary": _ml(
+    "an unknown type for a vocabulary": _ml(
         "g (float[2] x) => (y) { a = custom.Foo (x)  "
         'y = ai.onnx.ml.DictVectorizer <string_vocabulary = ["a"]> (a) }'
     ),
@@ -248,14 +248,14 @@ _ALL_CASES: Mapping[str, Build] = {
         "f <v> (X) => (Y) { c = Constant <value_float: float = @v> ()  Y = Mul (X, c) }",
     ),
     # Names.
-    "a node name that is no text": _not_utf8(b"aaaa"),
-    "a producer that is no text": _not_utf8(b"pppp"),
-    "a tensor name that is no text": _not_utf8(b"xxxx"),
-    "an output name that is no text": _not_utf8(b"yyyy"),
-    "a graph name that is no text": _not_utf8(b"gggg"),
-    "a dimension name that is no text": _not_utf8(b"NNNN"),
-    "an operator name that is no text": _not_utf8(b"Relu"),
-    # Nodes that are none.
+    "a node name that is not text": _not_utf8(b"aaaa"),
+    "a producer that is not text": _not_utf8(b"pppp"),
+    "a tensor name that is not text": _not_utf8(b"xxxx"),
+    "an output name that is not text": _not_utf8(b"yyyy"),
+    "a graph name that is not text": _not_utf8(b"gggg"),
+    "a dimension name that is not text": _not_utf8(b"NNNN"),
+    "an operator name that is not text": _not_utf8(b"Relu"),
+    # Invalid nodes.
     "a shape of nothing": _text("g (float[2] x) => (y) { s = Shape ()  y = Reshape (x, s) }"),
     "a node without outputs": _without_outputs,
     "an empty operator": lambda: _renamed(""),
@@ -406,7 +406,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def outcome(data: bytes) -> dict[str, object]:
-    """What became of one model: the message that refuses it, if any, and the memory it took."""
+    """The result of one model: the message that refuses it, if any, and the memory it took."""
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     refused = None

@@ -120,8 +120,8 @@ BY_DATA = {
         y = Compress (x, kept)
     }""",
 }  # fmt: skip
-# What decides is found through bodies: by a value that is carried to the next trip, by one that is
-# computed around a body, and by one that comes out of it.
+# The deciding value is found through bodies: if it is carried to the next iteration, if it is
+# computed around a body, and if it comes out of one.
 THROUGH_BODIES = {
     "Tile": """g (float[16] x, bool begins, int64[1] start) => (float[N] y) {
         five = Constant <value_int = 5> ()

@@ -13,7 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 from pytest_modelperf.graph.deciding_inputs import deciding_inputs, find_chance, find_random
 from tests.support.graph_models import load
 
-# Nothing is known of these on purpose: they hide what they run.
+# These are unknown on purpose: they hide what they run.
 _HIDING = frozenset({
     "BeamSearch", "EPContext", "Gradient", "GreedySearch", "Sampling", "Snpe", "WhisperBeamSearch",
 })  # fmt: skip
@@ -95,7 +95,7 @@ CERTAIN = {
         r = RandomNormal <shape = [1]> ()
         y = Add (z, r)
     }""",
-    "as many random values as the graph says": """g (int64[1] unused) => (float[2] y, int64[2] i) {
+    "random values counted by the graph": """g (int64[1] unused) => (float[2] y, int64[2] i) {
         r = RandomNormal <shape = [4]> ()
         k = Constant <value_ints = [2]> ()
         y, i = TopK (r, k)

@@ -1,4 +1,4 @@
-"""Whatever a file holds, reading it ends in a profile or in an error of ours, in little memory."""
+"""Reading any file ends in a profile or in an error of ours, in little memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.graph_models import parse, zeros
 from tests.support.light_models import light_model
 from tests.support.onnx_text import INSTALLED
 
-# What reading any small model takes, and how much more for each byte of it.
+# The memory for reading any small model, and how much more for each byte of it.
 _BASE_BYTES = 8_000_000
 _BYTES_EACH = 50
 # Enough for a hundred times the work: a child that takes longer hangs.
@@ -31,15 +31,15 @@ _SECONDS = 300
 
 
 def _read_in_child(folder: Path) -> dict[str, Mapping[str, object]]:
-    """What became of each model of a folder; one that ended or stopped the child is missing."""
+    """Return the result of each model of a folder, except those that ended the child."""
     names = sorted(path.name for path in folder.iterdir())
     answers: dict[str, Mapping[str, object]] = {}
     first = 0
     while first < len(names):
-        told = _run_child(folder, names[first])
-        answers.update(told)
-        # Whatever ended the child was the one behind the last that it told of.
-        first += len(told) + 1
+        read = _run_child(folder, names[first])
+        answers.update(read)
+        # The child ended at the model after the last one that it printed.
+        first += len(read) + 1
     return answers
 
 
@@ -64,7 +64,7 @@ def _run_child(folder: Path, first: str) -> dict[str, Mapping[str, object]]:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Mapping[str, object]]:
-    """What became of each crafted model."""
+    """Return the result of each crafted model."""
     folder = tmp_path_factory.mktemp("hostile")
     for number, build in enumerate(hostile.CASES.values()):
         (folder / f"{number:03}").write_bytes(build().SerializeToString())
@@ -73,15 +73,15 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Mapping[str,
     return {numbered[key]: answer for key, answer in answers.items()}
 
 
-# What no engine could run is refused, and what is odd and yet valid is profiled.
+# Models that no engine could run are refused, and odd but valid ones are profiled.
 REFUSED = {
     "fewer parts than outputs", "a weight of 2**40 elements without data",
     "a constant of 2**31 elements with four bytes", "functions that unfold to 2**40 nodes",
-    "a tensor name that is no text", "a shape of nothing", "a weight of negative dimensions",
+    "a tensor name that is not text", "a shape of nothing", "a weight of negative dimensions",
 }  # fmt: skip
 PROFILED = {
-    "a type nobody knows to a regular expression", "a type nobody knows to an identity matrix",
-    "a type nobody knows to a label encoder", "a loop of 2**62 trips",
+    "an unknown type for a regular expression", "an unknown type for an identity matrix",
+    "an unknown type for a label encoder", "a loop of 2**62 trips",
     "functions that unfold to 3**7 nodes", "functions forty deep", "parts by reference",
     "a long vector taken apart", "a sparse weight of 2**40 elements",
 }  # fmt: skip

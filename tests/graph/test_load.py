@@ -1,4 +1,4 @@
-"""What a graph is once it is bound: shapes, control flow, functions, constants and parameters."""
+"""Graphs after binding: shapes, control flow, functions, constants and parameters."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_a_shape_follows_from(text: str, binding: Binding | None, known: Shapes)
 
 
 def test_a_layer_normalization_that_a_fusion_added_to_an_older_opset_has_a_shape() -> None:
-    """As the optimizers of ONNX Runtime write it; onnx itself has the operator since opset 17."""
+    """The optimizers of ONNX Runtime write it so; onnx itself has the operator since opset 17."""
     text = """g (float[2, 3, 4] x, float[4] scale) => (y) {
         n = LayerNormalization <axis = -1> (x, scale)
         y = Relu (n)
@@ -398,7 +398,7 @@ _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min")
 def test_shape_arithmetic_gives_what_the_reference_evaluator_gives(
     steps: list[tuple[str, int, bool]],
 ) -> None:
-    """An unknown shape is no answer here: everything follows from the shape of x."""
+    """An unknown shape does no harm here: everything follows from the shape of x."""
     from onnx.reference import ReferenceEvaluator
 
     lines = ["s0 = Shape (x)"]

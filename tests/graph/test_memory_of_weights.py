@@ -16,7 +16,7 @@ import pytest_modelperf
 from tests.graph.twin_models import trained
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux tells the peak of one program"
+    sys.platform != "linux", reason="only Linux knows the peak of one program"
 )
 
 # Linux counts the highest resident memory of a program in its status file.
@@ -83,11 +83,11 @@ def require_growth_below(kilobytes: float, program: str, *paths: Path) -> None:
 
 def test_opening_reading_and_writing_a_model_takes_the_memory_of_a_few(tmp_path: Path) -> None:
     """With the weights, the code that each step is the first to run takes memory."""
-    path, copy, beside = (tmp_path / f"{name}.onnx" for name in ("wide", "copy", "beside"))
+    path, copy, external = (tmp_path / f"{name}.onnx" for name in ("wide", "copy", "external"))
     model = wide(64, np.ones((512, 512), np.float32))
     onnx.save(model, path)
-    onnx.save(model, beside, save_as_external_data=True, location="weights")
-    require_growth_below(64 * 512 * 512 * 4 / 1024 / 2, OPENING, path, copy, beside)
+    onnx.save(model, external, save_as_external_data=True, location="weights")
+    require_growth_below(64 * 512 * 512 * 4 / 1024 / 2, OPENING, path, copy, external)
     assert copy.stat().st_size >= path.stat().st_size
 
 

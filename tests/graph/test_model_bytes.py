@@ -76,7 +76,7 @@ def _typed_values(name: str, count: int, rng: random.Random) -> tuple[str, list[
 
 @st.composite
 def tensors(draw: st.DrawFn) -> TensorProto:
-    """A tensor of any type and either encoding, around the sizes where it stops being kept."""
+    """A tensor of any type and either encoding, around the sizes at which it stops being kept."""
     name = draw(st.sampled_from([*_BITS, "STRING"]))
     rng = random.Random(draw(st.integers(0, 2**32)))  # content, not secrets
     bits = _BITS.get(name, 64)
@@ -338,7 +338,7 @@ def _product() -> onnx.ModelProto:
 
 
 def test_data_in_the_file_is_restored_despite_a_leftover_external_location() -> None:
-    """Older versions of onnx left the place behind when they read external data into a model."""
+    """Older versions of onnx left the location when they read external data into a model."""
     model = _product()
     model.graph.initializer[0].external_data.add(key="location", value="gone.bin")
     data = model.SerializeToString()
@@ -346,7 +346,7 @@ def test_data_in_the_file_is_restored_despite_a_leftover_external_location() -> 
 
 
 def test_a_changed_slim_model_is_restored_with_its_change() -> None:
-    """What `rewrite` does: the graph is edited while the weights are elsewhere."""
+    """Do what `rewrite` does: the graph is edited while the weights are elsewhere."""
     model = _product()
     data = model.SerializeToString()
     slim = _parsed(slim_model(data, "m"))
@@ -421,7 +421,7 @@ def test_a_note_decodes_to_what_was_encoded(
 
 
 def test_the_numbers_of_an_attribute_do_not_count_as_fields() -> None:
-    """A model of trees has millions of them, each a field of its own; a weight may lie between."""
+    """A model of trees has millions of them, each a field of its own; a weight may be between."""
     model = parse("g (float[1, 300] x) => (float[1, 2] y) { y = MatMul (x, w) }")
     tree = model.graph.node.add(op_type="TreeEnsembleRegressor", domain="ai.onnx.ml")
     values = tree.attribute.add(name="values", floats=[0.5] * 10_000, ints=range(-500, 9_500))
@@ -456,12 +456,12 @@ def see(path: Path) -> SeenFile:
     return SeenFile.of(path, path.stat())
 
 
-def write(folder: Path, graph: bytes, beside: Mapping[str, bytes]) -> str:
+def write(folder: Path, graph: bytes, data_files: Mapping[str, bytes]) -> str:
     """The digest of a model of these bytes."""
     (folder / "model.onnx").write_bytes(graph)
-    for name, content in beside.items():
+    for name, content in data_files.items():
         (folder / name).write_bytes(content)
-    seen = {name: see(folder / name) for name in beside}
+    seen = {name: see(folder / name) for name in data_files}
     return digest_model(see(folder / "model.onnx"), seen, lambda _: None)
 
 
@@ -470,9 +470,9 @@ def test_two_digests_are_equal_if_all_bytes_and_names_are(
     one: tuple[bytes, dict[str, bytes]], other: tuple[bytes, dict[str, bytes]]
 ) -> None:
     digests = []
-    for graph, beside in (one, other, one):
+    for graph, data_files in (one, other, one):
         with TemporaryDirectory() as folder:
-            digests.append(write(Path(folder), graph, beside))
+            digests.append(write(Path(folder), graph, data_files))
     assert (digests[0] == digests[1]) == (one == other)
     assert digests[0] == digests[2]
     assert all(len(digest) == 64 for digest in digests)
@@ -497,7 +497,7 @@ def test_a_file_is_read_again_only_when_it_was_written(tmp_path: Path) -> None:
     found = weights.stat()
     with weights.open("r+b") as file:
         file.write(b"after!")
-    # As if nothing had been written: who reads the bytes would see it.
+    # As if nothing had been written: reading the bytes would show it.
     os.utime(weights, ns=(found.st_atime_ns, found.st_mtime_ns))
     model = see(tmp_path / "model.onnx")
     assert digest_model(model, {"w": see(weights)}, lambda _: None) == first
@@ -517,15 +517,15 @@ def ticking(seconds: float) -> Clock:
 def test_slow_reading_is_reported_once_with_the_size_of_all_files(
     tmp_path: Path, seconds: float, expected: list[str]
 ) -> None:
-    beside = {"a": b"x" * 1000, "b": b"y" * 2000}
-    for name, content in {"m": b"z" * 72, **beside}.items():
+    data_files = {"a": b"x" * 1000, "b": b"y" * 2000}
+    for name, content in {"m": b"z" * 72, **data_files}.items():
         (tmp_path / name).write_bytes(content)
-    seen = {name: see(tmp_path / name) for name in beside}
-    told: list[str] = []
-    digest_model(see(tmp_path / "m"), seen, told.append, ticking(seconds))
-    assert told == expected
-    digest_model(see(tmp_path / "m"), seen, told.append, ticking(seconds))
-    assert told == expected, "what is known is not read"
+    seen = {name: see(tmp_path / name) for name in data_files}
+    reported: list[str] = []
+    digest_model(see(tmp_path / "m"), seen, reported.append, ticking(seconds))
+    assert reported == expected
+    digest_model(see(tmp_path / "m"), seen, reported.append, ticking(seconds))
+    assert reported == expected, "what is known is not read"
 
 
 @pytest.mark.parametrize("change", ["written", "replaced", "removed"])

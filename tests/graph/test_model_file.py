@@ -1,4 +1,4 @@
-"""What is no ONNX model is refused with what it seems to be; weights are read only on demand."""
+"""Other files are refused with what they seem to be; weights are read only on demand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _model() -> onnx.ModelProto:
 
 
 def _save_external(folder: Path, location: str, **entries: object) -> Path:
-    """A model whose only weight is said to lie in `location`; that file is not written."""
+    """A model that declares its only weight to be in `location`; that file is not written."""
     model = _model()
     weight = model.graph.initializer[0]
     weight.ClearField("raw_data")
@@ -169,7 +169,7 @@ def test_a_model_may_begin_as_another_format_names_itself() -> None:
 
 def test_a_model_without_a_graph_is_refused() -> None:
     with pytest.raises(ModelError, match="holds no graph"):
-        open_model(onnx.ModelProto(ir_version=8, producer_name="nobody"))
+        open_model(onnx.ModelProto(ir_version=8, producer_name="tests"))
     empty = onnx.ModelProto(ir_version=8)
     empty.graph.name = "empty"
     with pytest.raises(ModelError, match="holds no graph"):
@@ -190,7 +190,7 @@ def test_external_data_that_is_missing_does_not_matter_until_it_is_read(tmp_path
     ("location", "entries", "before"),
     [
         ("sub/w.bin", {"offset": 5, "length": _WEIGHT.nbytes}, b"12345"),
-        # As ONNX Runtime reads it: the bytes of its shape, and other weights may follow.
+        # ONNX Runtime reads it so: the bytes of its shape, and other weights may follow.
         ("w.bin", {}, b""),
         ("w.bin", {"length": 0}, b""),
     ],
@@ -322,7 +322,7 @@ def test_a_small_typed_tensor_of_another_length_is_refused() -> None:
 
 
 def test_the_raw_numbers_of_a_small_tensor_count_if_it_has_listed_ones_too() -> None:
-    """As onnx and the engines read it."""
+    """Both onnx and the engines read it so."""
     model = parse("g (float[2, 3] x) => (y) { y = Reshape (x, t) }")
     target = model.graph.initializer.add(name="t", data_type=TensorProto.INT64, dims=[1])
     target.int64_data.append(5)

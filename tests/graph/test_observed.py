@@ -1,4 +1,4 @@
-"""What a run of ONNX Runtime tells of a model completes it exactly, and nothing else of it."""
+"""Facts from a run of ONNX Runtime complete a model exactly, and change nothing else of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model that the graph alone does not tell all of, inputs for it, and its MACs by hand."""
+    """A model that its graph describes only in part, inputs for it, and its MACs by hand."""
 
     text: str
     macs: int
@@ -47,7 +47,7 @@ def case(text: str, macs: int, inputs: Mapping[str, Array] | None = None, **weig
 
 
 def observe(bound: BoundModel, inputs: Mapping[str, Array], folder: Path) -> list[dict[str, Any]]:
-    """What one run without optimization saw, each node by its name in the copy."""
+    """Return the facts of one run without optimization, each node by its name in the copy."""
     path = folder / "named.onnx"
     write_runnable(bound, path)
     feeds = {n: f.array for n, f in make_inputs(bound.graph, bound.inputs).items()} | dict(inputs)

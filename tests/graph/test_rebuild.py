@@ -168,7 +168,7 @@ def test_activations_stay_in_a_normal_range_through_fifty_layers(tmp_path: Path)
     model = parse(
         f"g (float[N, 64, 12, 12] x) => (float[N, 64, 12, 12] {x}) {{ {' '.join(lines)} }}", weights
     )
-    # As large as variances are in a network: the notes of 64 of them are shorter than they are.
+    # Variances of networks are as large: the notes of 64 of them are shorter than they are.
     source = save_model(tmp_path, model)
     outputs = _Run(_rebuilt(tmp_path, source), tmp_path).outputs[0]
     expected = _Run(source, tmp_path).outputs[0]
@@ -199,7 +199,7 @@ def test_equal_weights_stay_equal_in_bodies_constants_and_external_files(tmp_pat
     inner = next(s.tensor for s in walk_stored(source) if s.name == "inner")
     for options in ({}, {"max_file_bytes": 10_000}):
         before = _stored_bytes(source)
-        # onnx reads what is beside the file into the model.
+        # onnx reads the files next to the model into it.
         after = _stored_bytes(
             onnx.load(str(_rebuilt(tmp_path, save_model(tmp_path, source), **options)))
         )
@@ -274,11 +274,11 @@ def test_a_model_too_large_for_one_file_has_external_weights(tmp_path: Path) -> 
         for s in walk_stored(split)
         if s.tensor.data_location == TensorProto.EXTERNAL
     }
-    # What is in a node cannot lie elsewhere.
+    # Tensors inside nodes cannot be external.
     assert set(outside) == {"w", "inner"}
     assert all(entries["location"] == "rebuilt.onnx.data" for entries in outside.values())
     assert [int(entries["offset"]) % 4096 for entries in outside.values()] == [0, 0]
-    # The weights are the same ones, wherever they lie.
+    # The weights are the same ones in any place.
     assert onnx.load(str(small)).graph.initializer[0].raw_data == (
         plain.graph.initializer[0].raw_data
     )

@@ -43,7 +43,7 @@ def _save(folder: Path, name: str = "model.onnx") -> Path:
 
 def _run(path: Path, *outputs: str) -> list[npt.NDArray[np.float32]]:
     options = ort.SessionOptions()
-    # What is fused depends on what is known of the shapes, and so do the last bits.
+    # Fusions depend on which shapes are known, and so do the last bits.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -197,8 +197,8 @@ def test_external_data_goes_next_to_the_copy_and_may_be_written_again(tmp_path: 
     target.parent.mkdir()
     for _ in range(2):
         write_shaped_model(_bind(source), target)
-        beside = (folder / "weights/w.bin" for folder in (source.parent, target.parent))
-        assert len({file.read_bytes() for file in beside}) == 1
+        data_files = (folder / "weights/w.bin" for folder in (source.parent, target.parent))
+        assert len({file.read_bytes() for file in data_files}) == 1
         np.testing.assert_array_equal(_run(target)[0], _run(source)[0])
 
 

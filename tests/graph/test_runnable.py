@@ -219,7 +219,7 @@ def _model(folder: Path, *, external: bool = False) -> Path:
     return path
 
 
-@pytest.mark.parametrize("external", [False, True], ids=["one file", "weights beside it"])
+@pytest.mark.parametrize("external", [False, True], ids=["one file", "external weights"])
 def test_a_copy_has_notes_the_weights_and_can_be_checked(
     tmp_path: Path,
     external: bool,  # noqa: FBT001  # a parameter of the test

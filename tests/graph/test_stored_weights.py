@@ -77,7 +77,7 @@ def _numbered(contents: Sequence[object]) -> tuple[int | None, ...]:
 def test_the_groups_are_those_of_comparing_all_with_all(
     weights: list[tuple[int, tuple[int, ...], type[np.generic]]],
 ) -> None:
-    """The contents are the same numbers in another order, so notes alone tell nothing."""
+    """The contents are the same numbers in another order, so notes alone show no difference."""
     numbers = random_floats(48)
     arrays = [np.roll(numbers, by).view(dtype).reshape(dims) for by, dims, dtype in weights]
     assert _groups(*arrays) == _numbered(weights)

@@ -1,4 +1,4 @@
-"""A twin has the graph of its model and none of its weights, and is refused where it is not one."""
+"""A twin has the graph of its model and none of its weights, and is refused if it is not one."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_values_that_control_an_engine_stay_exact() -> None:
             if stored.name not in gone:
                 assert stored.tensor == originals[stored.name]
         assert not gone & {"two", "eps", "positions", "axis", "root2", "zero", "six", "s", "z"}
-    # A mask is told exactly, a bias of 32 bits by its range.
+    # A mask is described exactly, a bias of 32 bits by its range.
     assert isinstance(_notes(transformer())["causal"], RunLengths)
     assert isinstance(_notes(quantized())["b"], Statistics)
 
@@ -353,7 +353,7 @@ def test_a_twin_that_cannot_be_one_is_refused_with_its_path(
 
 
 def test_a_twin_cannot_read_files_of_its_reader(tmp_path: Path) -> None:
-    """Its weights are drawn or they are in it; none of them lies in another file."""
+    """Its weights are drawn or they are in it; none of them is in another file."""
 
     def point_elsewhere(model: onnx.ModelProto) -> None:
         _drop_note(model)

@@ -1,4 +1,4 @@
-"""What cannot be understood is refused with what is wrong and where; order does not matter."""
+"""A model that cannot be understood is refused with the fault and its place, in any order."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_model_is_not_refused_for_an_unknown_operator() -> None:
     ],
 )
 def test_shapes_that_do_not_fit_together_are_refused(text: str) -> None:
-    """Whatever the model declares: a count from such shapes would be of a model that cannot run."""
+    """Declarations do not matter: counts from such shapes would be of a model that cannot run."""
     with pytest.raises(ModelError, match=r"do not fit together.*odd"):
         load(text)
 

@@ -113,7 +113,7 @@ def test_no_trained_value_is_in_a_file(kind: str, tmp_path: Path) -> None:
 
 
 def test_small_weights_are_drawn_too(tmp_path: Path) -> None:
-    """Statistics of two numbers would tell both: so they have two digits."""
+    """Statistics of two numbers would reveal both: so they have two digits."""
     bias = np.array([0.123456, -0.654321], np.float32)
     model = parse(
         "g (float[N, 4] x) => (float[N, 2] y) { y = Gemm (x, w, b) }",
@@ -433,7 +433,7 @@ def _outputs(model: ModelProto) -> list[Any]:
 
 
 def _texts(message: Message) -> Iterator[str]:
-    """Every text of a message that somebody may have chosen."""
+    """Every text of a message that a user may have chosen."""
     skipped = {"op_type", "domain"} if isinstance(message, NodeProto) else set()
     is_attribute = isinstance(message, onnx.AttributeProto)
     for field, value in message.ListFields():

@@ -1,4 +1,4 @@
-"""What is kept of a weight is true of it, and what is drawn from that has it too."""
+"""The notes on a weight are true of it, and of the values that are drawn from them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _describe(values: npt.NDArray[Any], dtype: str, size: int = 1 << 18) -> Note
     codes = codes_of(values, number)
     note = describe(number, values.shape, lambda: _pieces(codes, size))
     assert note is not None
-    # What is read is what was written.
+    # The values that are read are those that were written.
     assert parse_note(format_note(note), number, values.shape) == note
     return note
 
@@ -245,7 +245,7 @@ def test_drawn_numbers_have_the_mean_the_deviation_and_the_range(
 def test_numbers_that_are_neither_normal_nor_uniform_keep_their_mean_and_their_range(
     deviation: float, mean: float, sign: int
 ) -> None:
-    """Of variances, a cut normal distribution would put a large part on the lowest."""
+    """A cut normal distribution would put a large part of variances on the lowest."""
     random = np.random.RandomState(1)
     skewed = sign * np.exp(random.randn(20_000) * deviation + mean)
     two_valued = random.choice([-deviation, deviation], 20_000) + random.randn(20_000) * 1e-3

@@ -20,7 +20,7 @@ def trained(*shape: int, seed: int = 0, deviation: float = 0.05) -> npt.NDArray[
 
 
 def convolutions() -> onnx.ModelProto:
-    """What an engine fuses: a normalization into a convolution, activations behind it."""
+    """Layers that an engine fuses: a normalization into a convolution, activations behind it."""
     weights: dict[str, npt.NDArray[Any]] = {
         "w1": trained(32, 3, 3, 3), "s": np.abs(random_floats(32, seed=1)) + np.float32(0.5),
         "b": random_floats(32, seed=2), "m": random_floats(32, seed=3),
@@ -45,7 +45,7 @@ def convolutions() -> onnx.ModelProto:
 
 
 def transformer() -> onnx.ModelProto:
-    """Layer normalization and GELU spelled out, and a causal mask: all told by their constants."""
+    """Layer normalization and GELU spelled out, and a causal mask: all known by their constants."""
     weights: dict[str, npt.NDArray[Any]] = {
         "two": np.array(2, np.float32), "eps": np.array(1e-5, np.float32),
         "scale": random_floats(64) + np.float32(1), "shift": random_floats(64, seed=1),

@@ -138,7 +138,7 @@ def test_a_given_size_of_the_tokens_is_the_window_of_each_step() -> None:
 
     window, token = macs_of_steps({"sequence_length": (4,)}), macs_of_steps({})
     assert window[0] > 4 * token[0]
-    # Each of 4 tokens sees the tokens of the windows before, which are 4 times as many.
+    # Each of 4 tokens sees the tokens of the windows before, which are 4 times their number.
     assert window[1] - window[0] == 4 * 4 * (token[1] - token[0])
 
 
@@ -254,9 +254,9 @@ def test_a_percentile_with_too_few_samples_is_explained_below_the_table() -> Non
     rounds = [make_round([2_000_000] * 20)] * 4
     short = replace(step, measured=make_measurement(rounds=rounds))
     assert "(n): it takes n samples" not in shown(Profile(measured().model, (prefill, step)))
-    told = shown(Profile(measured().model, (prefill, short)))
-    assert "(130)" in told
-    assert "(n): it takes n samples" in told
+    text = shown(Profile(measured().model, (prefill, short)))
+    assert "(130)" in text
+    assert "(n): it takes n samples" in text
 
 
 def test_without_a_run_a_generation_shows_what_it_counts() -> None:

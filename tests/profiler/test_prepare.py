@@ -70,7 +70,7 @@ def test_a_model_on_both_sides_is_prepared_once() -> None:
 def test_the_copy_of_another_batch_has_names_for_all_nodes(
     batch_size: int, tmp_path: Path, *, is_copied: bool
 ) -> None:
-    """The file has none, so it alone needs a second copy."""
+    """The file has no names, so it alone needs a second copy."""
     onnx.save(parse(TEXT), tmp_path / "m.onnx")
     prepared = prepare(load(tmp_path / "m.onnx", batch_sizes=(batch_size,)))
     assert prepared.runs_as_copy == is_copied

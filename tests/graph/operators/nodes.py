@@ -24,7 +24,7 @@ def node(
     opset: int = 21,
     **attributes: Attribute,
 ) -> Node:
-    """One call of `op`, written as `Op` or `domain::Op`; a shape stands for a tensor of `dtype`.
+    """One call of `op`, written as `Op` or `domain::Op`; a shape means a tensor of `dtype`.
 
     None is an input or output that is left out; `unknown("x")` is one without a shape.
     """
@@ -41,7 +41,7 @@ def node(
 
 
 def unknown(name: str = "unknown") -> Tensor:
-    """A tensor that is there, of a shape that nobody knows."""
+    """A tensor that is given, of an unknown shape."""
     return Tensor(name)
 
 

@@ -1,6 +1,6 @@
 """One operator call written as text: a node for a shape rule, a model for ONNX Runtime.
 
-Inputs and outputs read `f32[2,3]`, `-` where one is left out, `i64=[1,2]` for a constant whose
+Inputs and outputs read `f32[2,3]`, `-` if one is left out, `i64=[1,2]` for a constant whose
 value a rule may know, and `u8![2,3]` for a constant of ones. An unknown type, dimension or
 shape is `?[2]`, `f32[?,3]` or plain `f32`.
 """
@@ -41,7 +41,7 @@ _WITHDRAWN = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An input by its type and shape; its value where it is a constant."""
+    """An input by its type and shape; its value if it is a constant."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ class Given:
 class Call:
     """`outputs` are the positions of those that are not left out.
 
-    `answer` is there where a rule cannot know all of the truth, or nobody else can tell it.
+    `answer` is given if a rule cannot know the whole truth, or has no reference to compare with.
     """
 
     op: str
@@ -114,7 +114,7 @@ class Call:
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def returned(self) -> tuple[OutputType, ...]:
-        """What the CPU kernel makes of it."""
+        """Return the outputs of the CPU kernel."""
         feeds = {name: given.array for name, given in self._named() if not given.is_initializer}
         values = self.session().run(None, feeds)
         names = ("string" if value.dtype == object else value.dtype.name for value in values)
@@ -158,12 +158,12 @@ class Call:
     def _outputs(self, declared: tuple[OutputType, ...] | None) -> list[onnx.ValueInfoProto]:
         if declared is not None:
             return [
-                helper.make_tensor_value_info(f"o{index}", _onnx_type(told.dtype or ""), told.shape)
-                for index, told in zip(self.outputs, declared, strict=False)
+                helper.make_tensor_value_info(f"o{index}", _onnx_type(kind.dtype or ""), kind.shape)
+                for index, kind in zip(self.outputs, declared, strict=False)
             ]
         outputs = [helper.make_empty_tensor_value_info(f"o{index}") for index in self.outputs]
-        for place, told in enumerate(self.answer or ()):
-            if told.dtype is None:
+        for place, output in enumerate(self.answer or ()):
+            if output.dtype is None:
                 # A type that ONNX Runtime leaves to the model.
                 name = f"o{self.outputs[place]}"
                 outputs[place] = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
@@ -179,17 +179,17 @@ def call(
 ) -> Call:
     """A call of an operator of the contrib domain, unless another domain is named.
 
-    It has the first `outputs`, as many as there are answers, or those at these positions.
+    It has the first `outputs`, one for each answer, or those at these positions.
     """
     standard = op in OPERATORS and OPERATORS[op].shapes is not None
-    told = None if answer is None else tuple(map(_output, answer.split()))
+    expected = None if answer is None else tuple(map(_output, answer.split()))
     if isinstance(outputs, int):
-        outputs = tuple(range(outputs if told is None else len(told)))
+        outputs = tuple(range(outputs if expected is None else len(expected)))
     return Call(
         op if standard or "::" in op else f"com.microsoft::{op}",
         tuple(map(_input, inputs.split())),
         outputs,
-        told,
+        expected,
         attributes,
     )
 

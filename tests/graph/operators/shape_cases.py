@@ -162,7 +162,7 @@ RUN = (
         for op, outputs in (("AveragePool", 1), ("LpPool", 1), ("MaxPool", 2))
         for kernel, ends in (((1, 1), (0, 0)), ((2, 2), (1, 1)), ((3, 2), (2, 1)))
     ),
-    # As float32, 13 / 7 is less than it is, and times 7 it is 13.
+    # In float32, 13 / 7 is less than it is, and times 7 it is 13.
     call("Resize", "f32[1,2,7,9] - f32=[1,1,1.857142857,0.3]"),
     call("Resize", "f32[1,2,7,9] - f32=[3.222222222,1.857142857]", axes=(-1, 2)),
     call("Upsample", "f32[1,2,7,9] f32=[1,1,1.857142857,1.5]"),
@@ -444,7 +444,7 @@ INFERRED = (
         "f32[256] i32[1]", outputs=5, heads=4, n_groups=1),
 )  # fmt: skip
 
-# Neither run nor inferred: the answers are worked out from ONNX Runtime's documentation.
+# These are neither run nor inferred: the answers come from ONNX Runtime's documentation.
 HAND = (
     call("Attention", "f32[2,3,4] f32[4,12] f32[12] - f32[2,2,2,9,2] - i32[1]",
         answer="f32[2,3,4] f32[2,2,2,9,2]", num_heads=2, past_present_share_buffer=1),

@@ -20,7 +20,7 @@ from tests.support.runtimes import INSTALLED
 
 # The release that the rules were compared with.
 COMPARED = (1, 32)
-# Nobody can tell what comes out of a part of the model that another compiler swallowed.
+# The outputs of a part of the model that another compiler replaced are unknown.
 OPAQUE = {"com.microsoft::EPContext", "com.microsoft::Snpe"}
 
 SHAPE_RULES = {op: known.shapes for op, known in OPERATORS.items() if known.shapes is not None}
@@ -40,7 +40,7 @@ def _returned(call: Call) -> tuple[OutputType, ...]:
 
 
 def _objection(call: Call, declared: tuple[OutputType, ...]) -> str:
-    """What ONNX Runtime's inference has against these outputs; a missing kernel is not that."""
+    """Return the objection of ONNX Runtime's inference to these outputs, if any."""
     try:
         call.session(declared)
     except (ort_state.Fail, ort_state.InvalidGraph, ort_state.NotImplemented) as error:
@@ -50,22 +50,22 @@ def _objection(call: Call, declared: tuple[OutputType, ...]) -> str:
 
 
 def _answer(call: Call, node: Node | None = None) -> tuple[OutputType | None, ...]:
-    told = SHAPE_RULES[call.op](node or call.node())
-    return tuple(told[index] for index in call.outputs if index < len(told))
+    answer = SHAPE_RULES[call.op](node or call.node())
+    return tuple(answer[index] for index in call.outputs if index < len(answer))
 
 
-def _agrees(told: OutputType | None, truth: OutputType | None) -> bool:
-    """Whether all that is told is true; what is unknown may be left out."""
-    if told is None or truth is None:
-        return told is None
-    if told.dtype is not None and told.dtype != truth.dtype:
+def _agrees(answer: OutputType | None, truth: OutputType | None) -> bool:
+    """Whether all that is known is true; what is unknown may be left out."""
+    if answer is None or truth is None:
+        return answer is None
+    if answer.dtype is not None and answer.dtype != truth.dtype:
         return False
-    if told.shape is None:
+    if answer.shape is None:
         return True
     return (
         truth.shape is not None
-        and len(told.shape) == len(truth.shape)
-        and all(a is None or a == b for a, b in zip(told.shape, truth.shape, strict=True))
+        and len(answer.shape) == len(truth.shape)
+        and all(a is None or a == b for a, b in zip(answer.shape, truth.shape, strict=True))
     )
 
 
@@ -87,14 +87,14 @@ def test_a_kernel_returns_what_its_rule_says(call: Call) -> None:
 @needs_the_operators
 @pytest.mark.parametrize("call", INFERRED, ids=_ids(INFERRED))
 def test_onnxruntime_infers_what_the_rule_says_and_nothing_else(call: Call) -> None:
-    told = tuple(each for each in _answer(call) if each is not None)
-    objection = _objection(call, told)
+    answer = tuple(each for each in _answer(call) if each is not None)
+    objection = _objection(call, answer)
     if "not yet supported on this hardware" in objection:
         pytest.skip(f"{call.op_type} has no kernel for this processor")
     assert not objection
-    for index, output in enumerate(told):
+    for index, output in enumerate(answer):
         for shape in _near_misses(output.shape):
-            wrong = (*told[:index], replace(output, shape=shape), *told[index + 1 :])
+            wrong = (*answer[:index], replace(output, shape=shape), *answer[index + 1 :])
             assert _objection(call, wrong), f"nothing speaks against {shape} for output {index}"
 
 
@@ -120,8 +120,8 @@ def test_knowing_less_of_an_input_never_makes_the_answer_wrong(call: Call) -> No
             continue
         for vaguer in _vaguer(tensor):
             inputs = (*node.inputs[:index], vaguer, *node.inputs[index + 1 :])
-            told = _answer(call, replace(node, inputs=inputs))
-            assert all(map(_agrees, told, truth)), f"{told} of {vaguer}, but {truth} of {tensor}"
+            answer = _answer(call, replace(node, inputs=inputs))
+            assert all(map(_agrees, answer, truth)), f"{answer} of {vaguer}, {truth} of {tensor}"
 
 
 def _vaguer(tensor: Tensor) -> Iterator[Tensor]:
@@ -137,7 +137,7 @@ def _vaguer(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def test_every_rule_is_checked() -> None:
-    # The rules for what onnx itself cannot do are checked where models are loaded.
+    # The rules for what onnx itself cannot do are checked when models are loaded.
     ours = {"Reshape", "ai.onnx.ml::LabelEncoder"}
     assert set(SHAPE_RULES) - ours == {call.op for call in (*RUN, *INFERRED, *HAND)}
 
@@ -180,7 +180,7 @@ def test_a_cache_is_of_unknown_length_if_the_total_is_computed() -> None:
 _SHAPES = st.none() | st.lists(st.none() | st.integers(0, 40), max_size=6).map(tuple)
 _VALUES = st.none() | st.lists(st.integers(-3, 9), max_size=4).map(np.array)
 _TENSORS = st.builds(
-    # Not the class: hypothesis would look up its annotations, some of which only a checker knows.
+    # Not the class itself: hypothesis would look up annotations that only a type checker knows.
     lambda **fields: Tensor(**fields),  # noqa: PLW0108  # as the line above says
     name=st.just("x"),
     dtype=st.none() | st.sampled_from(["float32", "float16", "uint8", "int8", "int4", "string"]),

@@ -57,7 +57,7 @@ def test_the_axis_was_an_attribute_until_opset_19() -> None:
 def test_the_length_is_that_of_the_transform_and_not_of_its_input(
     length: int | None, onesided: int
 ) -> None:
-    """Padded or cut, one side or both: a real run's output tells the same length."""
+    """Padded or cut, one side or both: a real run's output has the same length."""
     x = np.ones((2, 30, 1), np.float32)
     given_array = None if length is None else np.array(length, np.int64)
     inputs = [x, given_array, np.array(1, np.int64)]

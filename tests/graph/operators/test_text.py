@@ -26,7 +26,7 @@ def test_a_string_is_a_move_however_long_it_is() -> None:
     skips=st.integers(0, 3),
 )
 def test_every_n_gram_is_looked_up(length: int, shortest: int, longer: int, skips: int) -> None:
-    """The slow version starts an n-gram at each token and takes it where it fits the row."""
+    """The slow version starts an n-gram at each token and takes it if it fits the row."""
     tokens = 0
     for n in range(shortest, shortest + longer + 1):
         for skipped in range(skips + 1):

@@ -143,8 +143,8 @@ def test_word_embedding_convolves_each_word() -> None:
 
 
 def test_an_unknown_output_shape_is_named_and_not_guessed() -> None:
-    with pytest.raises(UnknownShapeError, match="nobody"):
-        cost(node("Conv", [(1, 3, 8, 8), (4, 3, 3, 3)], [unknown("nobody")]))
+    with pytest.raises(UnknownShapeError, match="lost"):
+        cost(node("Conv", [(1, 3, 8, 8), (4, 3, 3, 3)], [unknown("lost")]))
 
 
 sizes = st.integers(1, 5)
@@ -286,7 +286,7 @@ def test_a_pool_without_a_kernel_is_refused_and_not_taken_for_a_small_one() -> N
 )
 @settings(max_examples=25)
 def test_the_windows_are_those_of_a_real_run(kernel: list[int], stride: int, batch: int) -> None:
-    """Each window holds as many ones as it looks at: their sum over the output is the count."""
+    """Each window holds as a sum the number of ones that it looks at: the total is the count."""
     x = np.ones((batch, 2, *([6] * len(kernel))), np.float32)
     strides = [stride] * len(kernel)
     y = reference("LpPool", [x], opset=18, kernel_shape=kernel, strides=strides, p=1)

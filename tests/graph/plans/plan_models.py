@@ -1,4 +1,4 @@
-"""Plans for tests: ONNX text, with weights in a file beside it of which only facts are known."""
+"""Plans for tests: ONNX text, with weights in a file next to it of which only facts are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Weights = Mapping[str, npt.NDArray[np.generic]]
 def make_plan(
     graph: str, weights: Weights | None = None, facts: Mapping[str, WeightFacts] | None = None
 ) -> EnginePlan:
-    """The plan of a graph; the weights of which there are facts lie beside it."""
+    """The plan of a graph; the weights of which there are facts are in a file next to it."""
     model = parse(graph, weights)
     return plan_of(model, facts)
 

@@ -1,4 +1,4 @@
-"""What changed is cut out of two plans with its neighbours, and runs by itself."""
+"""Changes are cut out of two plans with their neighbours, and run by themselves."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_neighbour_that_became_large_stays_out_on_both_sides() -> None:
 
 
 def test_changes_without_the_kernels_between_them_are_separate_parts() -> None:
-    """What came is where something went."""
+    """New kernels are in the places of removed ones."""
     before, after = chain("Relu Exp Neg Exp Abs"), chain("Relu Sin Neg Sin Abs")
     heavy = {0: 500, 1: 1, 2: 500, 3: 1, 4: 500}
     matching = match_plans(before, after, types_of(before), types_of(after))

@@ -28,7 +28,7 @@ PLAN = """g (float[1,4] x) => (float[1,4] y) {
     h = MatMul (x, w)
     y = Relu (h)
 }"""
-# Three branches that do not wait for one another.
+# Three branches that do not wait for each other.
 BRANCHES = """g (float[1,4] x) => (float[1,12] y) {
     a = Relu (x)
     b = Neg (x)
@@ -356,7 +356,7 @@ def test_a_kernel_that_was_replaced_is_found_between_its_neighbours() -> None:
 
 
 def test_a_repeated_block_is_not_missed() -> None:
-    """As sets of digests all kernels would have a like."""
+    """As sets of digests all kernels would have an equal."""
     before, after = changed(chain("Relu Neg " * 4), chain("Relu Neg " * 5))
     assert (before, sorted(after)) == ([], ["Neg", "Relu"])
 

@@ -175,7 +175,7 @@ def test_loops_of_unknown_length_are_listed_and_counted_once() -> None:
 @pytest.mark.parametrize(
     ("left", "right", "macs", "elementwise_ops"),
     [
-        # MACs decide, and elementwise operations where there are none.
+        # MACs decide, and elementwise operations if there are no MACs.
         ("r = MatMul(x, w)", "h = Exp(x) r = Exp(h)", 2 * 4 * 4, 0),
         ("h = Exp(x) r = Exp(h)", "r = MatMul(x, w)", 2 * 4 * 4, 0),
         ("r = Relu(x)", "r = Exp(x)", 0, 32 * 8),
@@ -218,7 +218,7 @@ def test_a_chain_of_choices_is_weighed_once() -> None:
     profile = static_of(f"g (float[4] x, bool c) => (float[4] q{depth}) {{ {text} }}", operators)
     assert profile.elementwise_ops == 100
     assert profile.undecided == depth
-    # Weighing each choice anew would be 2 to the power of the depth.
+    # Weighing each choice again would be 2 to the power of the depth.
     assert len(calls) <= 2 * depth
 
 
@@ -518,7 +518,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 def simulated_peak(graph: Graph) -> int:
-    """Before each node, what it makes is allocated; after it, all that nobody takes any more."""
+    """A node allocates its outputs before it runs, and frees its last inputs afterwards."""
     storage = {tensor: tensor for tensor in graph.inputs}
     held: set[Tensor] = set()
     peak = 0
@@ -679,7 +679,7 @@ def test_a_body_adds_its_own_peak_at_its_node_however_often_it_runs(trips: int) 
             }}>(n, , x)
         }}"""
     )
-    # What the Loop gives out, and two tensors at a time inside.
+    # The output of the Loop, and two tensors at a time inside.
     assert profile.peak_activation_bytes == KiB + 2 * KiB
 
 

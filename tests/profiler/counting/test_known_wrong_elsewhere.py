@@ -1,4 +1,4 @@
-"""What onnx_tool 1.0.1 gets wrong or crashes on, where it takes a whole small model to see.
+"""Models that onnx_tool 1.0.1 gets wrong or crashes on, if it takes a whole small model to see.
 
 The numbers are those of its faults. Right values are computed by hand in the assertion. Its second
 fault, rows in an order that differs from process to process, is in `test_light_models`, and the

@@ -1,4 +1,4 @@
-"""What is called sparse, in which pattern, and that chance is never called a pattern."""
+"""Which weights are called sparse, in which pattern, and that chance is never called a pattern."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_a_few_zeros_elsewhere_do_not_hide_the_blocks_and_many_do() -> None:
 
 
 def test_a_few_nonzeros_kept_in_the_blocks_are_enough() -> None:
-    """Blocks of which a sixth is zero are blocks still, where four in five are pruned."""
+    """Blocks of which a sixth is zero still count if four in five are pruned."""
     is_zero = in_blocks((256, 256), (1, 4), 0.8) | scattered((256, 256), 0.16)
     assert measure_sparsity(weights(is_zero)).pattern == "1x4"
 

@@ -1,4 +1,4 @@
-"""Memory that grows with every inference: how it is told from memory that does not."""
+"""Memory that grows with every inference, and how it is distinguished from memory that does not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.profiler.doctor.test_document import CHECKUP, shown
 from tests.support.profiles import MACHINE
 from tests.support.timed_models import write_timed
 
-# What the allocator of the system asks for at once.
+# The step in which the allocator of the system asks for memory.
 STEP = 132 << 10
 
 
@@ -39,7 +39,7 @@ class FakeRig(Struct):
 
     leak: float
     turn_ns: int = 1_000_000
-    told: bool = True
+    has_memory: bool = True
     done: int = 0
     step: str = ""
     setup: Setup = Setup()
@@ -65,7 +65,7 @@ class FakeRig(Struct):
     def ask(self, command: str, step: str) -> dict[str, Any]:
         assert (command, step) == ("memory", self.step)
         size = (50 << 20) + int(self.leak * self.done) // STEP * STEP
-        return {"rss_bytes": size if self.told else None}
+        return {"rss_bytes": size if self.has_memory else None}
 
 
 def found(rig: FakeRig) -> Growth:
@@ -97,7 +97,7 @@ def test_a_slow_model_gets_the_inferences_that_the_time_is_enough_for() -> None:
 
 def test_a_platform_that_does_not_measure_memory_is_an_error() -> None:
     with pytest.raises(MeasureError, match="does not report how much memory"):
-        found(FakeRig(leak=0, told=False))
+        found(FakeRig(leak=0, has_memory=False))
 
 
 def test_a_single_jump_is_not_shown_as_growth() -> None:

@@ -79,11 +79,11 @@ def ask(agent: Agent, command: str, **arguments: object) -> Mapping[str, Any]:
 def opened(model: object, inputs: Mapping[str, npt.NDArray[Any]], threads: int = 1) -> Agent:
     """An agent that has loaded the function."""
     agent = make_agent()
-    told = {
+    sent = {
         name: (str(array.dtype), str(array.dtype), array.shape, array.tobytes())
         for name, array in inputs.items()
     }
-    assert ask(agent, "inputs", inputs=told) == {"ok": None}
+    assert ask(agent, "inputs", inputs=sent) == {"ok": None}
     answer = ask(agent, "open", side="a", model=model, folder=None, threads=threads, options={})
     assert "ok" in answer, answer
     return agent

@@ -36,7 +36,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class _Profiled:
-    """What a few profiled inferences of a model told."""
+    """Return the layers of a model after a few profiled inferences."""
 
     layers: tuple[StaticLayer, ...]
     times: tuple[LayerTime, ...]
@@ -458,7 +458,7 @@ def test_kernels_of_one_name_are_distinguished_by_their_number(tmp_path: Path) -
         (["double"], ["double"], "float64"),
         (["float16", "float16"], ["float16"], "float16"),
         (["uint8", "float", "uint8", "int8"], ["uint8"], "uint8"),
-        # Where and Gather by an index: what they move counts.
+        # Where and Gather by an index: the bytes they move count.
         (["bool", "float16", "float16"], ["float16"], "float16"),
         (["int64", "int64"], ["int64"], "int64"),
         ([], ["float"], "float32"),

@@ -70,7 +70,7 @@ def outputs(
     folder: str | None = None,
     dtypes: Mapping[str, str] | None = None,
 ) -> list[npt.NDArray[Any]]:
-    """What one inference returns."""
+    """Return the outputs of one inference."""
     session = engine.load(ModelLocation(model, folder), 1, EXACT)
     infer = session.prepare(inputs, dtypes or {n: str(a.dtype) for n, a in inputs.items()})
     found = [np.array(values) for values in infer().values()]
@@ -205,8 +205,8 @@ def test_the_runtime_stays_on_the_processors_of_the_worker(tmp_path: Path) -> No
         before = set(threads.iterdir())
         described = worker.use_engine(BUILT_IN["openvino"], EXACT)
         assert described["name"] == "openvino"
-        told = {"x": ("float32", "float32", x.shape, x.tobytes())}
-        worker.ask("inputs", "as the inputs were sent", inputs=told)
+        sent = {"x": ("float32", "float32", x.shape, x.tobytes())}
+        worker.ask("inputs", "as the inputs were sent", inputs=sent)
         loading: dict[str, Any] = {"model": model, "folder": None, "threads": 1}
         worker.ask("open", "as the model was loaded", side="a", options=EXACT, **loading)
         block = worker.ask("block", "in round 1", sides=["a"], count=3, max_ns=10**12, seed=0)
@@ -228,10 +228,10 @@ def test_a_kernel_represents_all_nodes_that_went_into_it(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "told", ["first", "first/WithoutBiases", "first.0", "first.0.1", "first_m", "m"]
+    "name", ["first", "first/WithoutBiases", "first.0", "first.0.1", "first_m", "m"]
 )
-def test_a_node_is_found_by_what_the_runtime_makes_of_its_name(tmp_path: Path, told: str) -> None:
-    assert engine._Nodes(perceptron(tmp_path)).find(told) == "first"
+def test_a_node_is_found_by_what_the_runtime_makes_of_its_name(tmp_path: Path, name: str) -> None:
+    assert engine._Nodes(perceptron(tmp_path)).find(name) == "first"
 
 
 def test_a_kernel_named_after_a_dropout_is_the_node_before_it(tmp_path: Path) -> None:
@@ -261,9 +261,9 @@ def test_nodes_that_have_the_same_name_are_found(tmp_path: Path) -> None:
     assert (nodes.find("a"), nodes.find("b")) == ("a", "a")
 
 
-@pytest.mark.parametrize("told", ["", "firstly", "first_s", "first_1", "MatMul_12", "x"])
-def test_no_node_is_found_by_another_name(tmp_path: Path, told: str) -> None:
-    assert engine._Nodes(perceptron(tmp_path)).find(told) is None
+@pytest.mark.parametrize("name", ["", "firstly", "first_s", "first_1", "MatMul_12", "x"])
+def test_no_node_is_found_by_another_name(tmp_path: Path, name: str) -> None:
+    assert engine._Nodes(perceptron(tmp_path)).find(name) is None
 
 
 def test_nodes_of_a_kernel_come_in_the_order_of_the_model(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_each_kernel_has_one_time_a_run_and_together_no_more_than_the_run_took(
 
 
 def test_the_first_run_is_not_in_the_times(tmp_path: Path) -> None:
-    """The runtime tells averages: of 500 µs at first, then 100 µs nine times, it tells 140 µs."""
+    """The runtime gives averages: of 500 µs at first, then 100 µs nine times, it gives 140 µs."""
     session = engine.load_profiled(ModelLocation(perceptron(tmp_path), None), 1, EXACT, "")
     session.prepare({"x": ones(1, 8)}, {"x": "float32"})
     names = [op.friendly_name for op in session._compiled.get_runtime_model().get_ordered_ops()]
@@ -382,6 +382,6 @@ def test_the_worker_gets_kernels_and_the_latency_of_a_plain_session(tmp_path: Pa
     limits = {"warmup_ns": 10**12, "limits": [(4, None)]}
     models = [{**place, "feed": "", "beside": "a"}]
     answer = agent.handle({"command": "layers", "models": models, **setting, **limits})
-    (told,) = answer["ok"]
-    assert len(told["run_ns"]) == len(told["plain_ns"]) == 4
-    assert {len(kernel["self_ns"]) for kernel in told["kernels"]} == {4}
+    (answered,) = answer["ok"]
+    assert len(answered["run_ns"]) == len(answered["plain_ns"]) == 4
+    assert {len(kernel["self_ns"]) for kernel in answered["kernels"]} == {4}

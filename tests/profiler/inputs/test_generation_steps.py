@@ -67,7 +67,7 @@ class Made:
         return session.prepare_steps(self.plan, self.dtypes)
 
     def at_once(self, count: int) -> Mapping[str, np.ndarray[Any, Any]]:
-        """The outputs of one inference on the tokens of so many steps, with the same past."""
+        """The outputs of one inference on the tokens of several steps, with the same past."""
         state, capacity = self.phase.state, PROMPT + GENERATE
         made = state_inputs(
             state,

@@ -51,7 +51,7 @@ def test_tokens_of_the_whole_generation_are_divided_among_its_phases(decoder: Pa
     assert prefill.still["input_ids"].array.tolist() == [[0, 1, 2, 3]]
     steps = divided(decoder, Phase.STEP, given)
     assert steps.steps["input_ids"].array.tolist() == [[4, 5, 6, 7, 8, 9]]
-    # The middle step stands for all of them.
+    # The middle step represents all of them.
     assert steps.still["input_ids"].array.tolist() == [[7]]
 
 

@@ -40,7 +40,7 @@ from tests.support.small_models import parse
 
 Array = npt.NDArray[Any]
 
-# By our names; what ml_dtypes makes of bits tells which numbers they are.
+# By our names; ml_dtypes defines which numbers the bits are.
 ML_TYPES: Mapping[str, Any] = {
     name_of(np.dtype(kind)): np.dtype(kind)
     for kind in (
@@ -49,7 +49,7 @@ ML_TYPES: Mapping[str, Any] = {
         ml_dtypes.float4_e2m1fn,
     )
 }  # fmt: skip
-# What ONNX's text form calls otherwise than we do.
+# Types that ONNX's text form names differently.
 TEXT_TYPES = {"float32": "float", "float64": "double"}
 
 
@@ -117,7 +117,7 @@ bert (int64[2,7] input_ids, int64[2,7] some, int64[2,7] token_type_ids) => (floa
     y = Softmax(s2)
 }"""
 
-# Each refuses to run, or computes something else, where an index is out of range.
+# Each refuses to run, or computes something else, if an index is out of range.
 RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
     "bert": (BERT, {"words": table(10), "types": table(2), "places": table(16)}),
     "embedding": (
@@ -472,16 +472,16 @@ def test_a_value_that_decides_how_much_is_computed_is_noted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "told"), [("string", "4"), ("bfloat16", "1.0"), ("bool", "True")]
+    ("dtype", "shown"), [("string", "4"), ("bfloat16", "1.0"), ("bool", "True")]
 )
-def test_a_value_that_decides_is_noted_in_the_form_of_its_type(dtype: str, told: str) -> None:
+def test_a_value_that_decides_is_noted_in_the_form_of_its_type(dtype: str, shown: str) -> None:
     text = f"c ({dtype}[1] n) => (float[k] y) {{ i = Cast<to = 7>(n)  y = ConstantOfShape(i) }}"
     note = known(made(text)["n"].note)
-    assert f"; it was set to {told}. " in note
+    assert f"; it was set to {shown}. " in note
 
 
 @pytest.mark.parametrize(
-    ("condition", "told"),
+    ("condition", "shown"),
     [
         ("c = Equal(rate, limit)", "16000"),
         ("c = Greater(rate, limit)", "16000"),
@@ -491,7 +491,7 @@ def test_a_value_that_decides_is_noted_in_the_form_of_its_type(dtype: str, told:
         ("m = Sub(rate, large)  c = Equal(m, limit)", "123472789"),
     ],
 )
-def test_a_constant_that_decides_a_branch_is_noted(condition: str, told: str) -> None:
+def test_a_constant_that_decides_a_branch_is_noted(condition: str, shown: str) -> None:
     feeds = made(
         f"""t (int64 rate, float[9] x) => (float[9] y)
         <int64 limit = {{16000}}, int64 large = {{123456789}}> {{
@@ -501,8 +501,8 @@ def test_a_constant_that_decides_a_branch_is_noted(condition: str, told: str) ->
         }}"""
     )
     note = known(feeds["rate"].note)
-    assert f"The graph compares it with {told}" in note
-    assert f"rate:int64::{told}" in note
+    assert f"The graph compares it with {shown}" in note
+    assert f"rate:int64::{shown}" in note
 
 
 def test_a_constant_that_ends_a_loop_is_not_noted() -> None:
@@ -617,7 +617,7 @@ def test_bits_are_those_of_the_nearest_normal_number(dtype: str, number: float) 
     normal = everything[
         np.isfinite(everything) & ((everything == 0) | (np.abs(everything) >= smallest))
     ]
-    # Rounding is of the exponent where there is no mantissa.
+    # Without a mantissa the exponent is rounded.
     measure = np.log2 if dtype == "float8e8m0" else np.asarray
     nearest = np.abs(measure(normal) - measure(number)).min()
     if dtype == "bfloat16" and abs(number) < smallest:
@@ -637,11 +637,11 @@ def test_a_large_input_repeats_what_was_drawn_but_never_in_step_with_its_rows() 
 
 def test_an_input_does_not_depend_on_the_others() -> None:
     alone = values("a (float[5] x) => (float[5] y) { y = Neg(x) }")
-    beside = values(
+    together = values(
         "b (float[7] w, float[5] x) => (float[5] y, float[7] z) { y = Neg(x) z = Neg(w) }"
     )
-    assert alone["x"] == beside["x"]
-    assert beside["w"][:5] != beside["x"]
+    assert alone["x"] == together["x"]
+    assert together["w"][:5] != together["x"]
 
 
 def test_the_seed_decides() -> None:
@@ -701,7 +701,7 @@ def test_a_given_value_that_the_type_cannot_hold_is_refused(dtype: str, value: s
 def test_integers_of_a_part_of_a_byte_reach_the_runtime(
     dtype: str, opset: int, tmp_path: Path
 ) -> None:
-    """Of an odd number, so that the last byte is not full."""
+    """The number of elements is odd, so that the last byte is not full."""
     model = bound(parse(f"n ({dtype}[3,9] x) => (float[3,9] y) {{ y = Cast<to = 1>(x) }}", opset))
     (output,) = run(model, tmp_path)
     bits = made(model)["x"].array

@@ -192,7 +192,7 @@ def test_a_kernel_that_waited_in_one_of_two_runs_is_not_large(runs: int, has_par
 
 
 def times(side: SavedPlan) -> KernelTimes:
-    """Times of kernels as a machine without noise would tell them."""
+    """Times of kernels as on a machine without noise."""
     kernels = side.plan.kernels
     return {k: 500 if each.op_type == "MatMul" else 1 for k, each in enumerate(kernels)}
 
@@ -317,7 +317,7 @@ def test_a_plan_runs_whose_shapes_are_inferred_from_weights() -> None:
 
 
 def odd_sizes(changed: str) -> onnx.ModelProto:
-    """A model whose second weight begins 16 bytes beside where the engine's memory begins."""
+    """A model whose second weight begins 16 bytes after where the engine's memory begins."""
     random = np.random.default_rng(0)
     weights = {
         name: random.standard_normal(shape).astype(np.float32)

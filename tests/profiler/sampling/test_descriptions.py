@@ -26,7 +26,7 @@ class Describing:
         return self._described
 
     def ask(self, command: str, *_: object, **__: object) -> None:
-        """Nothing, as an engine with a clock of its own answers."""
+        """Answer with nothing, like an engine with a clock of its own."""
 
 
 def rig_of(described: Mapping[str, Any]) -> Rig:

@@ -1,4 +1,4 @@
-"""Two sides in two workers: they take turns, run equally often, and none is left behind."""
+"""Two sides in two workers: they take turns, run equally often, and neither falls behind."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_in_two_workers_the_sides_are_loaded_first_by_turns() -> None:
 
 
 def test_in_one_worker_the_sides_are_loaded_first_by_turns() -> None:
-    """Whoever is loaded second can be faster for as long as it lives, so nobody always is."""
+    """The side that is loaded second can stay faster as long as it lives, so the order changes."""
     loaded: list[str] = []
 
     @dataclass
@@ -182,12 +182,12 @@ class Holding:
     asked: list[bool] = field(default_factory=list)
     processors: tuple[int, ...] = (0,)
 
-    def ask(self, command: str, *_: object, **told: object) -> dict[str, object]:
+    def ask(self, command: str, *_: object, **arguments: object) -> dict[str, object]:
         if command == "open":
             return {"load_ns": 1, "begun_ns": 0}
         if command != "block":
             return {}
-        has_parts = bool(told["parts"])
+        has_parts = bool(arguments["parts"])
         self.asked.append(has_parts)
         whole = np.full(3, 1000, np.int64).tobytes()
         part = np.full(3, 1000 * self.shares[len(self.asked) - 1], np.int64).tobytes()
@@ -241,7 +241,7 @@ def test_parts_that_were_large_in_one_block_alone_go_on() -> None:
 
 @dataclass
 class Answering:
-    """A worker that tells the same of each block; `others_ns` is what others ran meanwhile."""
+    """A worker whose blocks are all alike; `others_ns` is what others ran meanwhile."""
 
     others_ns: int | None
     processors: tuple[int, ...] | None = (0, 1)
@@ -278,7 +278,7 @@ def rig_of(worker: Answering | Holding, cores: int) -> Rig:
 def test_waiting_on_several_cores_counts_only_if_others_ran_there(
     cores: int, others_ns: int | None, *, knows: bool
 ) -> None:
-    """Else a thread waited for nobody but our own, and that is the model's time."""
+    """Otherwise a thread waited for our own threads only, and that is the model's time."""
     for block in rig_of(Answering(others_ns), cores).blocks(("before", "after"), 2, 1000):
         assert block.switches == (100, 110)
         assert block.running_ns == ((100, 110) if knows else None)
@@ -291,7 +291,7 @@ def test_an_unpinned_worker_knows_no_processors_that_others_ran_on() -> None:
 
 @dataclass
 class Profiling:
-    """A worker that keeps what it was asked, and whose engine tells no kernels."""
+    """A worker that keeps its requests, and whose engine reports no kernels."""
 
     asked: dict[str, object] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Where a worker looks for modules: as this process does, or behind the packages that it has."""
+"""The paths on which a worker finds modules: those of this process, after its own packages."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_function_is_read_from_the_file_that_the_test_would_import(
 def test_another_interpreter_imports_what_is_installed_there_before_our_pythonpath(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the side of the older version would import the new one."""
+    """Otherwise the side of the older version would import the new one."""
     (tmp_path / "sees_path.py").write_text(SEES_PATH)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)

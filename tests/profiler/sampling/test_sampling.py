@@ -73,7 +73,7 @@ def test_a_quiet_model_needs_the_fewest_rounds_and_samples() -> None:
 
 
 def test_a_precise_median_waits_for_the_samples_of_the_tail() -> None:
-    """Five blocks of 20 are too few to tell a 95th percentile."""
+    """Five blocks of 20 are too few for a 95th percentile."""
     bench = FakeBench(FakeClock(), steady(30 * MS), load_ns=MS, jitter=0.002)
     policy = replace(POLICY, max_block=20)
 
@@ -354,7 +354,7 @@ def test_no_block_is_longer_for_a_tail_that_the_time_is_too_short_for() -> None:
 
 
 def later_blocks(bench: FakeBench) -> float:
-    """The mean length of the blocks that are planned by what earlier rounds told."""
+    """The mean length of the blocks that are planned from earlier rounds."""
     run(bench, replace(TIRELESS, max_rounds=24, max_seconds=1000.0, min_samples=0))
     later = bench.timed[8:]
     return sum(later) / len(later)
@@ -451,7 +451,7 @@ def test_a_model_that_never_gets_steady_is_given_up_in_time() -> None:
     assert begun["measure"] - begun["warm up"] < 0.5 * S + 0.125 * S + 2 * 40 * MS
 
 
-# -- what is told, and what goes wrong
+# -- progress and errors
 
 
 def test_every_step_is_reported_before_it_is_taken() -> None:
@@ -489,7 +489,7 @@ def test_the_last_reported_estimate_is_that_of_the_rounds_before() -> None:
 
 
 class FailingBench(FakeBench):
-    """Raises `error` at its third block; `close` fails as well where it `is_dead`."""
+    """A bench that raises `error` at its third block; `close` fails as well if it `is_dead`."""
 
     error: BaseException = RuntimeError("no more")
     is_dead = False
@@ -617,14 +617,14 @@ def test_an_undecided_duet_ends_in_time() -> None:
 def test_slow_inferences_have_short_blocks_and_warm_ups(ms: int, block: int, window: int) -> None:
     assert DUET_POLICY.fewest_in_block(ms / 1000) == block
     assert DUET_POLICY.fewest_in_window(ms / 1000) == window
-    # Nothing cancels where one model runs alone.
+    # Without a second model nothing cancels.
     assert POLICY.fewest_in_block(ms / 1000) == POLICY.min_block
     assert POLICY.fewest_in_window(ms / 1000) == POLICY.min_window
 
 
 @pytest.mark.parametrize(("ms", "warmup"), [(200, 1), (300, 0), (900, 0)])
 def test_a_first_inference_that_lasts_warms_a_duet_up(ms: int, warmup: int) -> None:
-    """The first round has one inference more, which tells that the first one is typical."""
+    """The first round has one inference more, which shows that the first one is typical."""
     rounds = run_duet(
         slow_duet(ms, load_ms=10), never_decided, replace(DUET_POLICY, max_seconds=60.0)
     )
@@ -632,7 +632,7 @@ def test_a_first_inference_that_lasts_warms_a_duet_up(ms: int, warmup: int) -> N
         for side in (pair.before, pair.after):
             assert (side.warmup_runs, side.is_steady) == (warmup, True)
             assert side.first_ns not in side.times_ns
-    # One model that runs alone has nothing to cancel what is left of a warm-up.
+    # Without a second model, the rest of a warm-up does not cancel.
     for taken in run(FakeBench(FakeClock(), steady(ms * MS)), replace(POLICY, max_seconds=60.0)):
         assert taken.warmup_runs > 0
 
@@ -690,12 +690,12 @@ def test_after_its_first_block_a_slow_model_reports_how_long_the_fewest_rounds_t
     stretch: float | None,
 ) -> None:
     bench = slow_duet(400, 900)
-    told: list[tuple[int, str, float]] = []
+    reported: list[tuple[int, str, float]] = []
     policy = replace(DUET_POLICY, stretch_seconds=stretch)
 
     def see(at: SamplingProgress) -> None:
         if at.least_seconds is not None:
-            told.append((at.round, at.step, at.least_seconds))
+            reported.append((at.round, at.step, at.least_seconds))
 
     def is_fewest(rounds: Sequence[DuetRound]) -> bool:
         return len(rounds) == DUET_POLICY.min_rounds
@@ -705,15 +705,15 @@ def test_after_its_first_block_a_slow_model_reports_how_long_the_fewest_rounds_t
     took = (bench.before.clock() - start) / S
 
     if stretch is None:
-        assert not told
+        assert not reported
         return
-    ((number, step, seconds),) = told
+    ((number, step, seconds),) = reported
     assert (number, step) == (1, "measure")
     assert seconds == pytest.approx(took, rel=0.05)
 
 
 def test_a_slow_model_that_varies_much_has_the_time_of_its_longer_blocks() -> None:
-    """The first block of three is no measure of the others, which have twelve."""
+    """The first block of three says nothing about the others, which have twelve."""
 
     def seconds_given(jitter: float) -> float:
         bench, left = slow_duet(50, 50, jitter=jitter), []
@@ -807,7 +807,7 @@ def test_each_has_the_rounds_that_it_would_have_alone() -> None:
 
 
 def order_of_rounds(keys: str, seed: int) -> list[str]:
-    """Who measured, in the passes that all took part in."""
+    """Return the order of measuring in the passes that all took part in."""
     clock, seen = FakeClock(), []
 
     def watch(key: str, progress: SamplingProgress) -> None:
@@ -858,7 +858,7 @@ def restless(clock: FakeClock, **load_ns: int) -> dict[str, FakeBench]:
 
 
 def test_all_take_no_longer_than_they_have_together() -> None:
-    """What one takes beyond its time, as for a long load, is taken from what all have left."""
+    """Time that one takes beyond its own, as for a long load, is taken from the others' rest."""
     clock = FakeClock()
     policy = replace(TIRELESS, max_rounds=10_000, load_share=0.5)
     began = clock()

@@ -47,7 +47,7 @@ def profile() -> Profile:
     weight[:2] = 0
     request = ProfileRequest(batch_sizes=(1, 8), sparsity=True)
     made = profile_model(parse(MODEL, weights={"w": weight}), request)
-    # What differs from machine to machine, and with the version of protobuf.
+    # Facts that differ from machine to machine, and with the version of protobuf.
     model = replace(made.model, name="m.onnx", path="m.onnx", sha256="ab" * 32, size_bytes=300)
     return replace(made, model=model, machine=MACHINE)
 
@@ -201,7 +201,7 @@ def test_json_is_ascii_so_that_no_name_can_steer_a_terminal() -> None:
 
 
 def test_json_has_no_number_that_is_none() -> None:
-    """NaN is no JSON; a weight of NaN must not make one."""
+    """JSON has no NaN; a weight of NaN must not make one."""
     weights = {"w": np.full((4, 2), np.nan, np.float32)}
     model = parse(MODEL, weights=weights)
     text = dump_profile(profile_model(model, ProfileRequest(sparsity=True)))

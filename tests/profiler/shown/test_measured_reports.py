@@ -1,4 +1,4 @@
-"""What users read of a measurement: the figures, how sure they are, and what disturbed them."""
+"""Reports of a measurement: the figures, how sure they are, and what disturbed them."""
 
 # ruff: noqa: E501  # what a wide terminal shows is wider than code
 
@@ -385,7 +385,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, columns: tuple[str, ...]
 @pytest.mark.parametrize("width", [60, 72, 80, 100])
 def test_no_number_is_cut(width: int) -> None:
     whole = set(render_profile(measured_cases(), BY_TIME, PLAIN).split())
-    # What stands there only when there is no room for intervals beside it is taken from them.
+    # Figures that are shown only if there is no room for intervals are taken from them.
     for line in render_profile(measured_cases(), BY_TIME, TextStyle(width)).splitlines():
         for word in line.split() if "left out" not in line else ():
             assert "…" in word or re.fullmatch("─+|█+", word) or word in whole
@@ -589,7 +589,7 @@ def test_facts_that_the_platform_lacks_do_not_count_as_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spent", "told"),
+    ("spent", "note"),
     [
         (
             {"stolen_ns": 4 * MS},
@@ -614,15 +614,15 @@ def test_facts_that_the_platform_lacks_do_not_count_as_noise() -> None:
         ({"stolen_ns": 1 * MS}, None),
         ({"throttled_ns": 1 * MS}, None),
         ({"others_ns": 4 * MS}, None),
-        # The ticks of the clock, once more and once less.
+        # One tick of the clock more, and one less.
         ({"others_ns": -10 * MS}, None),
         ({"involuntary_switches": 9}, None),
     ],
 )
 def test_noise_that_matters_is_shown_with_what_to_do(
-    spent: Mapping[str, int], told: str | None
+    spent: Mapping[str, int], note: str | None
 ) -> None:
-    assert doubts(noisy(spent)) == ([] if told is None else [f"noise: b1-c1: {told}"])
+    assert doubts(noisy(spent)) == ([] if note is None else [f"noise: b1-c1: {note}"])
 
 
 def test_the_share_of_noise_is_that_of_all_processors_of_the_case() -> None:

@@ -1,4 +1,4 @@
-"""What follows from the layers and points of a page, computed here in a slow and obvious way."""
+"""Facts of the layers and points of a page, computed here in a slow and obvious way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts that users read: what stands in them at any width, and how they look."""
+"""The texts that users read: their content at any width, and their layout."""
 
 # ruff: noqa: E501  # what a wide terminal shows is wider than code
 

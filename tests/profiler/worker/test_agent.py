@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Time that passes only where something is done."""
+    """Time that passes only if something is done."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -132,7 +132,7 @@ def test_a_turn_runs_no_longer_than_it_takes(cores: int) -> None:
     for taken in turns_of([spin, spin], cores):
         assert len(taken.switches) == len(taken.starts) == len(taken.times) == 5
         assert min(taken.switches) >= 0
-        # A system that does not tell leaves it empty.
+        # A system that does not count it leaves it empty.
         assert len(taken.running) in {0, 5}
         pairs = zip(taken.running, taken.times, strict=False)
         assert all(0 < running <= time_ns for running, time_ns in pairs)
@@ -156,7 +156,7 @@ def test_a_turn_ran_for_a_part_of_its_time(time_ns: int, waited_ns: int) -> None
 @pytest.mark.parametrize(
     ("waited_ns", "ran_ns"),
     [
-        pytest.param(0, 1000, id="nobody waited"),
+        pytest.param(0, 1000, id="no thread waited"),
         pytest.param(400, 600, id="one thread waited, and the others for it"),
         pytest.param(1600, 100, id="both threads waited at the same time"),
     ],
@@ -175,7 +175,7 @@ def test_a_thread_that_ends_in_a_turn_causes_no_error() -> None:
         thread.join()
 
     (taken,) = turns_of([end_the_thread], cores=2, count=2)
-    # A system that does not tell leaves it empty.
+    # A system that does not count it leaves it empty.
     assert len(taken.running) in {0, 2}
 
 
@@ -218,7 +218,7 @@ def test_all_streams_run_at_the_same_time() -> None:
 
 
 def test_the_rate_is_that_of_all_streams_together() -> None:
-    """Of two that take 10 and 40 there are 0.1 and 0.025 a nanosecond."""
+    """Of two that take 10 and 40, there are 0.1 and 0.025 a nanosecond."""
     ticks = threading.local()
 
     def clock() -> int:
@@ -267,7 +267,7 @@ def test_an_engine_that_runs_one_at_a_time_is_not_run_otherwise() -> None:
 
 
 class Streaming(OneAtATime):
-    """An engine that has an option for so many requests at once."""
+    """An engine that has an option for the number of requests at once."""
 
     loaded: dict[str, str]
 
@@ -309,7 +309,7 @@ def test_an_engine_that_has_a_clock_is_timed_by_it() -> None:
     block = {"command": "block", "sides": ["a"], "count": 3, "max_ns": 10**12}
     times = array.array("q", agent.handle(block)["ok"]["times"]["a"])
     assert all(7e9 <= time < 7.1e9 for time in times)
-    # What disturbed a turn has nothing to do with such a time.
+    # Disturbances of a turn do not affect such a time.
     turns = agent.handle({**block, "sides": ["a", "a"]})["ok"]["turns"]["a"]
     assert turns["times"]
     assert not any(turns[name] for name in ("switches", "running", "unstalled"))
@@ -368,11 +368,11 @@ def _profile(
 
 
 def test_sessions_that_list_their_kernels_in_another_order_are_joined_by_name() -> None:
-    (told,) = _profile(Profiling("a b", "b a", "a b"), [(6, 10**12)])
-    assert told["sessions"] == [2, 2, 2]
-    assert {k["name"]: k["self_ns"] for k in told["kernels"]} == {"a": [97.0] * 6, "b": [98.0] * 6}
-    assert len(told["run_ns"]) == 6
-    assert told["peak_bytes"] == 10
+    (found,) = _profile(Profiling("a b", "b a", "a b"), [(6, 10**12)])
+    assert found["sessions"] == [2, 2, 2]
+    assert {k["name"]: k["self_ns"] for k in found["kernels"]} == {"a": [97.0] * 6, "b": [98.0] * 6}
+    assert len(found["run_ns"]) == 6
+    assert found["peak_bytes"] == 10
 
 
 def test_each_model_is_loaded_first_in_every_other_session() -> None:
@@ -380,25 +380,25 @@ def test_each_model_is_loaded_first_in_every_other_session() -> None:
     engine = Profiling("a", "b", "b", "a", "a", "b")
     first, second = _profile(engine, [(6, 10**12)], "m", "n")
     assert engine.loaded == ["m", "n", "n", "m", "m", "n"]
-    assert [k["name"] for told in (first, second) for k in told["kernels"]] == ["a", "b"]
+    assert [k["name"] for side in (first, second) for k in side["kernels"]] == ["a", "b"]
     assert (first["sessions"], second["sessions"]) == ([2, 2, 2], [2, 2, 2])
 
 
 def test_a_session_with_another_plan_is_left_out() -> None:
-    (told,) = _profile(Profiling("a b", "a c", "a b"), [(6, 10**12)])
-    assert told["sessions"] == [2, 2]
+    (found,) = _profile(Profiling("a b", "a c", "a b"), [(6, 10**12)])
+    assert found["sessions"] == [2, 2]
 
 
 def test_a_slow_model_is_profiled_in_fewer_sessions() -> None:
     engine = Profiling("a", "a", "a", seconds=1.0)
-    (told,) = _profile(engine, [(1, None), (6, 3 * 10**9)])
-    assert told["sessions"] == [1]
+    (found,) = _profile(engine, [(1, None), (6, 3 * 10**9)])
+    assert found["sessions"] == [1]
 
 
 def test_a_slow_model_has_the_sessions_that_the_error_of_its_times_needs() -> None:
     limits = [(1, None), (3, 40 * 10**9), (6, 3 * 10**9)]
-    (told,) = _profile(Profiling("a", "a", "a", seconds=1.0), limits)
-    assert len(told["sessions"]) == 3
+    (found,) = _profile(Profiling("a", "a", "a", seconds=1.0), limits)
+    assert len(found["sessions"]) == 3
 
 
 def test_no_garbage_is_collected_inside_of_a_block_and_it_is_afterwards() -> None:
@@ -453,7 +453,7 @@ def test_each_physical_core_is_taken_before_a_second_thread_of_any(
 def test_slower_processors_are_taken_after_every_core_of_the_faster(
     cores: int, chosen: list[int]
 ) -> None:
-    """As an Intel processor has them: two threads on each fast core, and one on a slow core."""
+    """Processors of Intel are like this: two threads on each fast core, and one on a slow core."""
 
     def siblings_of(processor: int) -> frozenset[int]:
         return pairs(processor) if processor < 4 else frozenset({processor})
@@ -493,7 +493,7 @@ def test_a_group_that_does_not_exist_has_no_figures(tmp_path: Path) -> None:
 
 
 class OptionError(ValueError):
-    """As an engine's own is called."""
+    """An error with the class name of an engine's own."""
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_two_sides_take_turns() -> None:
 
 @dataclass
 class TalkingChannel:
-    """Where somebody at the other end gives word every 0.9 s, of a clock that only this one has."""
+    """A channel whose other end answers every 0.9 s, by a clock that only this one has."""
 
     words: list[dict[str, Any] | None]
     sent: list[Any] = field(default_factory=list)
@@ -339,7 +339,7 @@ def test_an_engine_that_is_not_installed_says_what_to_type(tmp_path: Path) -> No
 
 
 def test_source_is_found_whatever_loads_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the package is installed, pytest itself loads its modules, to rewrite them."""
+    """If the package is installed, pytest itself loads its modules, to rewrite them."""
     spec = known(importlib.util.find_spec(FAULTY.module))
     assert spec.origin is not None
     spec.loader = None
@@ -437,7 +437,7 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
 
 @on_linux
 def test_the_peak_of_a_worker_is_its_own() -> None:
-    """Not that of the process which started it."""
+    """The peak does not include that of the process which started it."""
     ballast = np.ones(1 << 26)
     with working() as worker:
         peak = worker.ask("memory", "as its memory was asked for")["peak_rss_bytes"]
@@ -454,7 +454,7 @@ def test_the_files_of_a_worker_go_with_it() -> None:
 def test_a_worker_needs_nothing_of_this_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its interpreter refuses to import the package, as one where it is not installed does."""
+    """Its interpreter refuses to import the package, like one without an installation of it."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "sys.modules['pytest_modelperf'] = None\n"

@@ -1,4 +1,4 @@
-"""How a worker starts, and its channel."""
+"""The start of a worker, and its channel."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_in_two_workers_each_chunk_starts_at_the_time_it_ran() -> None:
 
 
 def test_a_chunk_without_starts_leaves_its_block_without() -> None:
-    class Told:
+    class PlannedRig:
         def __init__(self, *starts_ns: tuple[int, ...] | None) -> None:
             self._blocks = iter(starts_ns)
             self.next_step = 0
@@ -123,7 +123,7 @@ def test_a_chunk_without_starts_leaves_its_block_without() -> None:
 
     duet = SplitDuet(cast("StartRig", None), cast("StartRig", None))
     first = tuple(range(8))
-    duet._rigs = tuple(cast("Rig", Told(first, told)) for told in (None, (10, 20)))
+    duet._rigs = tuple(cast("Rig", PlannedRig(first, starts_ns)) for starts_ns in (None, (10, 20)))
     before, after = duet.take(10, 10**9)
     assert before.starts_ns is None
     assert after.starts_ns == (*first, 10, 20)

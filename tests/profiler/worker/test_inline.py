@@ -1,4 +1,4 @@
-"""A worker in this process: what it does where the system or the engine refuses something."""
+"""A worker in this process: its behaviour if the system or the engine refuses something."""
 
 from __future__ import annotations
 

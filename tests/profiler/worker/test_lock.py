@@ -1,4 +1,4 @@
-"""The lock of the machine: where it lies."""
+"""The path of the lock of the machine."""
 
 from __future__ import annotations
 

@@ -60,9 +60,9 @@ def test_work_runs_in_the_thread_that_serves_and_the_job_in_another() -> None:
     def job() -> tuple[int, int]:
         return threading.get_ident(), host.run(threading.get_ident)
 
-    beside, here = host.serve(job)
-    assert here == threading.get_ident()
-    assert beside != here
+    job_thread, work_thread = host.serve(job)
+    assert work_thread == threading.get_ident()
+    assert job_thread != work_thread
 
 
 def test_an_error_of_the_work_is_raised_where_its_result_is_asked_for() -> None:

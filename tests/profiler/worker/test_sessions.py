@@ -64,7 +64,7 @@ def test_a_state_that_has_grown_begins_there() -> None:
 
 
 class Watched:
-    """An engine that tells one tensor, which begins 16 bytes beside an aligned place."""
+    """An engine that reports one tensor, which begins 16 bytes after an aligned place."""
 
     def read_tensors(self, *_: object) -> dict[str, Array]:
         memory = align(np.zeros(64, np.float32))
@@ -95,7 +95,7 @@ STEPS = StepFeeds({"past": FEED}, COUNT, (HandedOn("past", "present", 1, 1),))
 
 
 class Clock:
-    """Time that passes only where something is done."""
+    """Time that passes only if something is done."""
 
     now_ns = 0
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Machine:
-    """Time that passes with each reading of a clock; a tick of 0 is a clock that stands still."""
+    """Time that passes with each reading of a clock; a tick of 0 is a clock that does not move."""
 
     wall_tick_ns: int = 1
     process_tick_ns: int = 1
@@ -54,7 +54,7 @@ class Machine:
         return self.direction * self._read(self.process_tick_ns)
 
     def _read(self, tick_ns: int) -> int:
-        # Readings take hardly ever exactly as long as one another.
+        # Readings take hardly ever exactly the same time.
         self.now_ns += self.reading_ns + self.now_ns % 7
         return self.now_ns // tick_ns * tick_ns if tick_ns else 0
 

@@ -1,4 +1,4 @@
-"""Facts about the weights of a plan, read from the file beside it."""
+"""Facts about the weights of a plan, read from the file next to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLOATS = 1 << 16
 
 
 def described(path: Path, *arrays: Array, dtype: str) -> list[tuple[bytes, float]]:
-    """The facts of arrays that lie one after the other in a file."""
+    """The facts of arrays that follow each other in a file."""
     path.write_bytes(b"".join(array.tobytes() for array in arrays))
     spans, offset = [], 0
     for array in arrays:

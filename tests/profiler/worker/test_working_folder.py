@@ -1,4 +1,4 @@
-"""Folders of temporary files: whose they are, and what becomes of those that nobody has."""
+"""Folders of temporary files: which process owns them, and what becomes of abandoned ones."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_process_that_was_forked_can_leave_what_it_has_open_there(tmp_path: Pa
 def test_a_system_that_removes_no_open_file_removes_both_folders(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Windows: a file stays as long as it is open."""
+    """On Windows, a file stays as long as it is open."""
     remove = shutil.rmtree
 
     def remove_unless_open(folder: Path, *, ignore_errors: bool) -> None:
