@@ -1,11 +1,11 @@
-"""What all tests share: pytest's own fixture for tests of plugins, and a lock of their own.
+"""Shared by all tests: pytest's own fixture for tests of plugins, and a lock of their own.
 
 The folders are the rooms of the package; `support` has what the tests of several rooms share.
 
 Where pytest-xdist runs tests in several processes, a file of tests is run by one of them. Tests
 that measure with real engines run one after the other: two at once would disturb each other, and
 take longer to be decided. So do those that share a browser. Tests of engines whose clock is their
-own run beside all others.
+own run at the same time as all others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester"]
 
-# The library that numpy multiplies with starts a thread for each processor where it is imported,
+# The library that numpy multiplies with starts a thread for each processor when it is imported,
 # which takes half of that time, and hundreds of processes import it here.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -68,7 +68,7 @@ MEASURING = (
     TESTS / "roofline" / "test_peaks.py",
     TESTS / "sweep" / "test_configurations.py",
 )
-# What takes longest begins first, so that no process works long after the others have ended. The
+# The slowest files begin first, so that no process works long after the others have ended. The
 # rest takes a few seconds a file.
 SLOWEST = (
     "measuring",
@@ -111,14 +111,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay until the end: nobody needs to look through them for garbage."""
+    """Thousands of tests stay until the end: the garbage collector need not look through them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """What belongs together for one process, in the order of the collection.
+    """Give tests of one group to one process, in the order of the collection.
 
     Marks of pytest-xdist would say so in the ids of tests, which pytest 9.2 does not let them.
     """
@@ -128,14 +128,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
         def _split_scope(self, nodeid: str) -> str:
             return _group_of(config.rootpath / nodeid.partition("::")[0])
 
-    # Else the file with most tests would come first, and some of few tests take longest.
+    # Otherwise the file with most tests would come first, and some of few tests take longest.
     config.option.loadscopereorder = False
     return Scheduling(config, log)
 
 
 @cache
 def _group_of(file: Path) -> str:
-    """What the tests of a file belong to: a group of several files, or the file alone."""
+    """Return the group of the tests of a file: several files together, or the file alone."""
     within = {file, *file.parents}
     if within & set(MEASURING):
         return "measuring"
@@ -144,14 +144,14 @@ def _group_of(file: Path) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def settled() -> None:
-    """What earlier tests left is not looked through by each block that is timed in this process."""
+    """Freeze what earlier tests left, so that timed blocks do not look through it."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def same_examples() -> Iterator[None]:
-    """The same examples of a test, whichever others ran before it in this process.
+    """Draw the same examples of a test, whichever others ran before it in this process.
 
     Hypothesis also draws the constants of all modules that are loaded.
     """
@@ -171,7 +171,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test waits for what else is measured on this machine."""
+    """No test waits for other measurements on this machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LOCK_VARIABLE, str(tmp_path_factory.mktemp("lock") / "lock"))
         # pytest-xdist sets it, and reports would be cut to it.

@@ -169,7 +169,7 @@ def test_a_worker_that_falls_silent_is_given_more_time_by_the_command_alone(mode
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ({"min_seconds": 5, "max_seconds": 1}, "min_seconds is 5, which is longer than max_sec"),
         ({"gateway": "board"}, "gateway takes a gateway, .* not 'board'"),
@@ -177,12 +177,12 @@ def test_a_worker_that_falls_silent_is_given_more_time_by_the_command_alone(mode
     ],
 )
 def test_the_arguments_of_a_measurement_are_checked(
-    model: Path, words: CaseWords, told: str
+    model: Path, words: CaseWords, message: str
 ) -> None:
     for call in (api.profile, api.sweep):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             call(model, **words)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         api.compare(model, model, **words)
 
 
@@ -221,9 +221,9 @@ def test_words_about_a_generation_need_its_lengths(words: CaseWords) -> None:
 
 
 def test_a_phase_that_the_lengths_do_not_have_is_named() -> None:
-    told = "phase chooses prefill, and the given model has step alone with these lengths"
+    message = "phase chooses prefill, and the given model has step alone with these lengths"
     for call in (api.profile, api.sweep, api.tune):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             call(make_decoder(), generate=4, phase="prefill")
 
 
@@ -236,10 +236,14 @@ def test_a_what_if_refuses_words_that_its_command_does_not_take(word: str) -> No
 
 def test_a_wrong_model_is_named_by_its_argument(model: Path) -> None:
     wrong: Any
-    for wrong, told in ((3, "takes a path, .* not int"), (None, "takes"), ("", "is an empty text")):
-        with pytest.raises(UsageError, match=rf"^compare\(\): before {told}"):
+    for wrong, message in (
+        (3, "takes a path, .* not int"),
+        (None, "takes"),
+        ("", "is an empty text"),
+    ):
+        with pytest.raises(UsageError, match=rf"^compare\(\): before {message}"):
             api.compare(wrong, model, static=True)
-        with pytest.raises(UsageError, match=rf"^compare\(\): after {told}"):
+        with pytest.raises(UsageError, match=rf"^compare\(\): after {message}"):
             api.compare(model, wrong, static=True)
     with pytest.raises(UsageError, match=r"^sweep\(\): against is an empty text"):
         api.sweep(model, against="")
@@ -324,7 +328,7 @@ def test_a_limit_is_above_0_as_on_the_command_line(model: Path, limit: float) ->
 
 @pytest.mark.parametrize("share", [-1, math.nan, math.inf, True])
 def test_outputs_differ_by_a_share(model: Path, share: float) -> None:
-    """Nothing is more than NaN, so that every difference would be allowed."""
+    """No number exceeds NaN, so that every difference would be allowed."""
     with pytest.raises(UsageError, match=r"tune\(\): outputs takes a share"):
         api.tune(model, outputs=share)
 

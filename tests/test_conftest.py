@@ -1,4 +1,4 @@
-"""What all tests share does what it says."""
+"""The fixtures and hooks that all tests share work as documented."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin -p no:cacheprovider")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv(FOLDER_VARIABLE, f"{pytester.path}-cache")
-    # Where these tests run is none of what they test.
+    # The environment of these tests does not belong to what they test.
     for name in ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return pytester

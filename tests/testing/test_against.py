@@ -52,7 +52,7 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def taken(self, text: str, model: str = "m.onnx") -> bytes:
-        """What `text` gives as the older version of a model."""
+        """Return the older version of a model by the text `text`."""
         with older_version(text, self.path / model, self.path) as path:
             return path.read_bytes()
 
@@ -87,7 +87,7 @@ def model(version: int) -> bytes:
 
 
 def split_model(location: str, version: int = 1) -> bytes:
-    """A model whose only weight lies in another file."""
+    """A model whose only weight is in another file."""
     proto = parse(LINEAR, weights={"w": ones(3, 5) * version})
     weight = proto.graph.initializer[0]
     weight.ClearField("raw_data")
@@ -391,7 +391,7 @@ def test_a_repository_of_another_user_says_how_to_trust_it(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.commit({"m.onnx": model(1)})
-    # What git's own tests use.
+    # Settings of git's own tests.
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     said = repository.refusal("HEAD")
     assert f"git config --global --add safe.directory {repository.path.resolve()}`" in said
@@ -471,13 +471,13 @@ def test_a_file_that_git_lfs_cannot_get_says_what_to_fetch(
     assert "only the pointer to it (Error downloading object: m.onnx: EOF)" in said
 
 
-@pytest.mark.parametrize("told", ["git-lfs: not found", "git-lfs: command not found"])
+@pytest.mark.parametrize("message", ["git-lfs: not found", "git-lfs: command not found"])
 def test_a_filter_whose_shell_does_not_find_git_lfs_is_reported_as_missing(
-    repository: Repository, told: str
+    repository: Repository, message: str
 ) -> None:
     """Shells differ: dash says the first, bash the second."""
     repository.commit({"m.onnx": POINTER, ".gitattributes": b"*.onnx filter=lfs\n"})
-    repository.git("config", "filter.lfs.smudge", f"echo 'sh: 1: {told}' >&2; exit 127")
+    repository.git("config", "filter.lfs.smudge", f"echo 'sh: 1: {message}' >&2; exit 127")
     repository.git("config", "filter.lfs.required", "true")
     assert "which is not installed" in repository.refusal("HEAD")
 

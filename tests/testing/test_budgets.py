@@ -1,4 +1,4 @@
-"""What budgets say of figures, without running any model."""
+"""Budgets judge figures, without running any model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.support.profiles import make_measurement, make_round
 from tests.support.small_models import ones, static_of
 
 LEVEL = 0.001
-# As of a run to which nobody gave a time.
+# The setup of a run without a given time.
 STRETCHED = Setup(stretch_seconds=60.0)
 
 
@@ -52,7 +52,7 @@ def budgets(**values: object) -> tuple[Budget, ...]:
 
 
 def rounds_of(*times_ms: float, samples: int = 60, batch_size: int = 1) -> Measurement:
-    """Rounds of equal inferences; where there are several times, the rounds take turns."""
+    """Rounds of equal inferences; if there are several times, the rounds take turns."""
     chosen = [times_ms[index % len(times_ms)] for index in range(6)]
     return make_measurement(
         batch_size=batch_size,

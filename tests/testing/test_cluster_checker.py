@@ -1,4 +1,4 @@
-"""What a run gives to a cluster and takes back, with a cluster that carries out jobs at once."""
+"""Jobs of a run and their results, with a cluster that carries out jobs at once."""
 
 from __future__ import annotations
 
@@ -211,17 +211,17 @@ def test_a_recording_comes_back_whole_and_is_of_the_model_here(folder: Path) -> 
 def test_the_machine_gets_the_figures_to_measure(
     measure: Measure, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Measure] = []
+    received: list[Measure] = []
     check = Checker.check
 
     def check_and_note(own: Checker, sent: CaseCheck) -> Checked:
-        told.append(sent.measure)
+        received.append(sent.measure)
         return check(own, sent)
 
     monkeypatch.setattr(Checker, "check", check_and_note)
     checker = on_cluster(FakeCluster(machine(HERE)), context(folder))
     checker.check(check_of(folder / "base.onnx", measure=measure))
-    assert told == [measure]
+    assert received == [measure]
 
 
 def test_layers_are_timed_on_the_machine_that_judged_the_case(folder: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_test_waits_for_the_job_that_was_submitted_ahead(folder: Path) -> None
     checker.submit(checks)
     assert checker.check(checks[1]).outcome.test == "second.onnx::b1-c1"
     assert shown == [3]
-    # A test that runs once more is measured once more.
+    # A test that runs again is measured again.
     assert checker.check(checks[1]).outcome.test == "second.onnx::b1-c1"
     assert len(cluster.jobs) == 4
 

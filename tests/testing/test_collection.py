@@ -42,13 +42,13 @@ def test_a_named_model_is_a_test(run: pytest.Pytester) -> None:
 
 
 def test_a_run_that_finds_nothing_says_how_a_model_is_named(run: pytest.Pytester) -> None:
-    told = "note: no model is tested here: name one, *"
+    note = "note: no model is tested here: name one, *"
     result = run.runpytest_inprocess(*STATIC)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines([told, "*type modelperf init, which finds the models*"])
+    result.stdout.fnmatch_lines([note, "*type modelperf init, which finds the models*"])
     chosen = run.runpytest_inprocess(*STATIC, "dense.onnx", "-k", "b7")
     assert chosen.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    chosen.stdout.no_fnmatch_line(told)
+    chosen.stdout.no_fnmatch_line(note)
     quiet = run.runpytest_inprocess(*STATIC, "-q")
     quiet.stdout.fnmatch_lines(["*model performance*", "note: no model is tested here*"])
 
@@ -100,9 +100,9 @@ def test_tables_above_the_root_are_noted_if_a_run_starts_next_to_them(
     write_table(run, "[tool.modelperf]\nstrict = true\n")
     (run.mkdir("tests") / "pytest.ini").touch()
     result = run.runpytest_inprocess(*STATIC, "tests")
-    told = "note: pyproject.toml has [[]tool.modelperf], which this run does not read: pytest took"
+    note = "note: pyproject.toml has [[]tool.modelperf], which this run does not read: pytest took"
     way = "type: pytest --rootdir=. --modelperf"
-    result.stdout.fnmatch_lines([f"{told} {run.path / 'tests'} as its root. * {way}"])
+    result.stdout.fnmatch_lines([f"{note} {run.path / 'tests'} as its root. * {way}"])
 
 
 def test_the_way_to_the_tables_of_a_project_tests_its_models(
@@ -128,15 +128,15 @@ def test_tables_of_the_root_are_for_a_run_that_starts_there(
     write_table(run, '[tool.modelperf.models."dense.onnx"]\n[tool.pytest.ini_options]')
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.chdir(run.mkdir("below"))
-    told = "note: no model is tested here: *cd .. && pytest --modelperf"
+    note = "note: no model is tested here: *cd .. && pytest --modelperf"
     result = run.runpytest_inprocess(*STATIC)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines([told])
+    result.stdout.fnmatch_lines([note])
     Path("test_unit.py").write_text("def test_it(): pass", "utf-8")
     passed = run.runpytest_inprocess(*STATIC)
     assert passed.ret == pytest.ExitCode.OK
-    passed.stdout.fnmatch_lines([told])
-    run.runpytest_inprocess(*STATIC, "test_unit.py").stdout.no_fnmatch_line(told)
+    passed.stdout.fnmatch_lines([note])
+    run.runpytest_inprocess(*STATIC, "test_unit.py").stdout.no_fnmatch_line(note)
 
 
 def test_models_and_test_files_are_run_in_the_order_that_they_are_named_in(
@@ -274,7 +274,7 @@ def test_a_run_collects_what_tables_and_arguments_name(
 
 
 def test_a_dimension_may_be_nothing(run: pytest.Pytester) -> None:
-    """The cache of a model is empty where a text begins."""
+    """The cache of a model is empty when a text begins."""
     write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {seq = 0}')
     run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
     write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {N = 0, seq = 1}')
@@ -390,8 +390,8 @@ def test_the_command_that_accepts_a_case_of_such_a_model_records_it(run: pytest.
     run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline", name).assert_outcomes(passed=1)
     write_dense(run.path / name, width=7)
     result = assert_ended(run.runpytest_inprocess(*STATIC, name), failed=1)
-    told = " ".join(line.strip(" \\") for line in result.outlines)
-    (words,) = re.findall(r'accept: pytest (--modelperf .*?"[^"]*")', told)
+    printed = " ".join(line.strip(" \\") for line in result.outlines)
+    (words,) = re.findall(r'accept: pytest (--modelperf .*?"[^"]*")', printed)
     run.runpytest_inprocess(*shlex.split(words)).assert_outcomes(passed=1)
     run.runpytest_inprocess(*STATIC, name).assert_outcomes(passed=1)
 

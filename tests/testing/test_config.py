@@ -201,7 +201,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
 
 
 def test_a_time_may_be_given_anywhere() -> None:
-    """Where nobody gives one, a slow model may take longer."""
+    """Without a given time, a slow model may take longer."""
     assert not _settings().has_given_seconds
     assert _settings(command_line={"max_seconds": "10"}).has_given_seconds
     assert _settings(ini={"max_seconds": "10"}).has_given_seconds
@@ -214,7 +214,7 @@ def test_a_time_may_be_given_anywhere() -> None:
     "key", ["baseline_dir", "history", "trace", "json", "markdown", "html", "baseline_python"]
 )
 def test_a_tilde_in_a_path_is_the_home_folder(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No shell expands it behind `=`, or in a file."""
+    """No shell expands it after `=`, or in a file."""
     monkeypatch.setenv("HOME", "/home/ada")
     for source in ("command_line", "ini", "table"):
         assert str(getattr(_settings(**{source: {key: "~/place"}}), key)) == "/home/ada/place"
@@ -252,7 +252,7 @@ def test_a_default_that_is_shown_can_be_typed(option: Setting) -> None:
         assert not option.default
 
 
-# Those whose flag or key of the table differs from the others by more than its form.
+# Options whose flag or key of the table differs from the others by more than its form.
 _OTHER_FLAGS = {"judge_engine_upgrades": "--modelperf-judge-upgrades"}
 _OTHER_TABLE_KEYS = {
     "engine_option": "engine_options",
@@ -286,7 +286,7 @@ def test_the_implied_value_of_an_option_is_one_of_its_values() -> None:
 
 
 def test_options_that_were_not_given_do_not_count_as_typed() -> None:
-    """Neither None, nor the empty list of a repeatable option, nor an empty ini key."""
+    """None, the empty list of a repeatable option and an empty ini key do not count."""
     settings = _settings(
         {"engine_option": [], "engine": None, "strict": None},
         {"engine_option": [], "engine": "", "strict": None},
@@ -344,7 +344,7 @@ def _idle(option: str, reason: str = "") -> str:
 
 _COUNTS = "with --modelperf-static-only"
 _RECORDS = "--modelperf-update-baseline records"
-# What is typed, what stands in a table, and what the error begins with; None where there is none.
+# The options, the table, and the beginning of the error; None if there is no error.
 _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
     ({"static_only": True, "baseline_python": "p"}, {}, _idle("baseline-python", _COUNTS)),
     ({"static_only": True, "trace": "traces"}, {}, _idle("trace")),
@@ -418,7 +418,7 @@ def test_a_run_that_compares_with_no_baseline_judges_no_upgrade(typed: dict[str,
 def test_a_setting_that_another_one_leaves_without_effect_is_an_error(
     typed: dict[str, object], table: dict[str, object], message: str | None
 ) -> None:
-    """But what is typed comes before what stands in a file."""
+    """But typed options come before those in a file."""
     if message is None:
         _settings(command_line=typed, table=table)
         return
@@ -882,16 +882,16 @@ def test_the_table_of_a_model_comes_before_all_but_what_was_typed() -> None:
     keys = ("tolerance", "max_seconds", "engine", "engine_option")
     typed = {"tolerance": 0.2, "max_seconds": 3, "engine": "typed", "engine_option": ["z=1"]}
 
-    def told(*given: str) -> tuple[object, ...]:
+    def settings_with(*given: str) -> tuple[object, ...]:
         made = _settings({key: typed[key] for key in given}, {}, files).for_model(table)
         return made.tolerances.of(50.0), made.max_seconds, made.engine, made.engine_options
 
-    assert told() == (0.5, 20.0, "own", {"x": "1"})
-    assert told("tolerance") == (0.2, 20.0, "own", {"x": "1"})
-    assert told("max_seconds") == (0.5, 3.0, "own", {"x": "1"})
-    assert told("engine") == (0.5, 20.0, "typed", {})
-    assert told("engine_option") == (0.5, 20.0, "own", {"z": "1"})
-    assert told(*keys) == (0.2, 3.0, "typed", {"z": "1"})
+    assert settings_with() == (0.5, 20.0, "own", {"x": "1"})
+    assert settings_with("tolerance") == (0.2, 20.0, "own", {"x": "1"})
+    assert settings_with("max_seconds") == (0.5, 3.0, "own", {"x": "1"})
+    assert settings_with("engine") == (0.5, 20.0, "typed", {})
+    assert settings_with("engine_option") == (0.5, 20.0, "own", {"z": "1"})
+    assert settings_with(*keys) == (0.2, 3.0, "typed", {"z": "1"})
 
 
 def test_a_model_of_another_engine_does_not_take_the_options_of_this_one() -> None:
@@ -956,5 +956,5 @@ def test_the_names_of_options_are_known_without_what_only_a_run_of_ours_needs() 
 
 
 def test_the_default_tolerance_is_that_of_limits() -> None:
-    """It stands twice, because limits are loaded only where they are read."""
+    """It is written twice, because limits are loaded only when they are read."""
     assert _settings().tolerances.of(50.0) == DEFAULT_TOLERANCE

@@ -1,4 +1,4 @@
-"""The budget of a drift: judged by the history and the run, and told with its steps."""
+"""The budget of a drift: judged by the history and the run, and reported with its steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_test(run: pytest.Pytester, model: str, mark: str = MARK) -> None:
 
 
 def write_past(run: pytest.Pytester, lines: Iterable[HistoryLine]) -> None:
-    """What earlier runs of the case on this machine left."""
+    """Write the lines of earlier runs of the case on this machine."""
     machine = describe_machine().key
     own = [replace(line, model="base", machine=machine, engine="timed") for line in lines]
     HistoryStore(run.path / "kept").append(own)
@@ -55,7 +55,7 @@ def grown(recording: BaselineRecording, ratio: float, error: float = 0.002) -> l
     ]
 
 
-def told(result: pytest.RunResult) -> str:
+def printed(result: pytest.RunResult) -> str:
     return " ".join(" ".join(result.outlines).split())
 
 
@@ -67,7 +67,7 @@ def test_a_case_that_drifted_is_over_its_budget_with_the_start_of_the_drift(
     write_past(models, grown(recording, 1.15))
     result = models.runpytest_inprocess(*TIMED, HISTORY, JSON)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    text = told(result)
+    text = printed(result)
     # Any of its inferences takes up to a hundredth more, so that both sides are not quite equal.
     level = r"\+1[45]\.\d %"
     assert re.search(rf"over budget: drift {level}", text)
@@ -114,7 +114,7 @@ def test_an_update_counts_its_own_step(
     result = models.runpytest_inprocess(*TIMED, HISTORY, UPDATE)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     # The old model takes 200 us, or up to a hundredth more.
-    assert re.search(r"over budget: drift \+(9[89]|100)\.\d %", told(result))
+    assert re.search(r"over budget: drift \+(9[89]|100)\.\d %", printed(result))
     result.stdout.fnmatch_lines(["wrote *base.onnx"])
 
 
@@ -122,7 +122,7 @@ def test_a_chain_that_begins_again_says_so(models: pytest.Pytester) -> None:
     write_past(models, [make_line(0, 1.0, baseline="another")])
     result = models.runpytest_inprocess(*TIMED, HISTORY, "-v")
     assert result.ret == 0
-    assert "the chain begins at" in told(result)
+    assert "the chain begins at" in printed(result)
 
 
 @needs_git
@@ -144,14 +144,14 @@ def test_the_drift_since_the_last_tag_counts_too(
     write_past(models, past)
     result = models.runpytest_inprocess(*TIMED, HISTORY)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "drift since v1.0" in told(result)
+    assert "drift since v1.0" in printed(result)
 
 
 def test_without_a_history_the_error_says_what_to_set(models: pytest.Pytester) -> None:
     result = models.runpytest_inprocess(*TIMED)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "--modelperf-history=history" in told(result)
-    assert 'history = "history" in [tool.modelperf]' in told(result)
+    assert "--modelperf-history=history" in printed(result)
+    assert 'history = "history" in [tool.modelperf]' in printed(result)
     assert_says_no_internals(result)
 
 
@@ -164,14 +164,14 @@ def test_a_case_without_a_baseline_has_no_drift(run: pytest.Pytester) -> None:
     """
     write_table(run, source)
     result = run.runpytest_inprocess("--modelperf", JSON, "-v", "--modelperf-max-seconds=1")
-    assert "drift is not judged" in told(result)
+    assert "drift is not judged" in printed(result)
     (case,) = cases_of(run)
     assert case["verdict"] == "new"
 
 
 def test_a_run_that_counts_only_judges_no_drift(run: pytest.Pytester) -> None:
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {drift = 0.1}\n')
-    assert "not judged without a run" in told(run.runpytest_inprocess(*STATIC, "-v", HISTORY))
+    assert "not judged without a run" in printed(run.runpytest_inprocess(*STATIC, "-v", HISTORY))
 
 
 def test_a_function_has_no_drift(run: pytest.Pytester) -> None:
@@ -184,7 +184,7 @@ def test_a_function_has_no_drift(run: pytest.Pytester) -> None:
         """)
     result = run.runpytest_inprocess("--modelperf", HISTORY)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "leave drift out" in told(result)
+    assert "leave drift out" in printed(result)
 
 
 @pytest.mark.parametrize("value", ["much", 3, -0.1, None])

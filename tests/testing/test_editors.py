@@ -1,4 +1,4 @@
-"""What the test explorers of editors rely on: they list the tests, and run some by their ids.
+"""The needs of the test explorers of editors: they list the tests, and run some by their ids.
 
 They make a tree of the ids and paths, with a node of its own for a test that has cases, and know
 the result of a test by its id, after the absolute path of its file.
@@ -50,7 +50,7 @@ def test_each_item_has_the_place_of_its_file_and_an_id_of_its_own(project: pytes
         path, *names = item.nodeid.split("::")
         assert project.path / path == item.path
         assert names[-1] == item.name
-        # A line, counted from 0, or None where there is none to go to.
+        # A line, counted from 0, or None if there is no line to go to.
         assert item.location[1] is None or item.location[1] >= 0
 
 
@@ -90,5 +90,5 @@ def test_a_test_run_by_an_absolute_id_is_reported_by_the_listed_one(
     assert [report.nodeid for report in passed] == [i.nodeid for i in chosen if "::b4" in i.nodeid]
     assert not skipped
     assert [report.nodeid for report in failed] == [i.nodeid for i in chosen if "over" in i.nodeid]
-    # The text beside a failed test.
+    # The text next to a failed test.
     assert failed[0].longreprtext.startswith("over budget: MACs")

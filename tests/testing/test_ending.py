@@ -1,4 +1,4 @@
-"""How runs end: interrupted, with what cannot be written or read, and with nothing left behind."""
+"""Ends of runs: interrupted, with files that cannot be written or read, and with nothing left."""
 
 from __future__ import annotations
 
@@ -240,15 +240,15 @@ def test_a_limit_of_too_few_open_files_is_reported_before_anything_runs(
     models: pytest.Pytester,
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Those that are open stay open.
+    # Files that are open stay open.
     resource.setrlimit(resource.RLIMIT_NOFILE, (31, hard))
     try:
         result = models.runpytest_inprocess(*COUNTS)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    told = "ERROR: this process may open 31 files, and needs 32: allow more with ulimit -n 1024."
-    result.stderr.fnmatch_lines([told])
+    error = "ERROR: this process may open 31 files, and needs 32: allow more with ulimit -n 1024."
+    result.stderr.fnmatch_lines([error])
 
 
 UNMAPPED = "numpy.so: failed to map segment from shared object"

@@ -1,4 +1,4 @@
-"""The `modelperf` fixture: what it takes, what it tells, its errors, and extensions."""
+"""The `modelperf` fixture: its arguments, its answers, its errors, and extensions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLEND_COSTS_1234 = """
 
 @pytest.fixture
 def blend(run: pytest.Pytester) -> pytest.Pytester:
-    """A folder with a model whose operator nobody knows."""
+    """A folder with a model that has an unknown operator."""
     (run.path / "blend.onnx").write_bytes(parse(BLEND).SerializeToString())
     return run
 
@@ -240,8 +240,8 @@ def test_two_checks_of_one_case_that_is_run_differently_are_not_recorded(
             modelperf.check("linear.onnx", dims={"seq": 128})
     """
     result = assert_ended(run_tests(run, source, *STATIC, "--modelperf-update-baseline"), failed=2)
-    told = "error: two checks record the case b1-c1 of the baseline linear.onnx, but run it *"
-    result.stdout.fnmatch_lines(["2 failed.", told])
+    error = "error: two checks record the case b1-c1 of the baseline linear.onnx, but run it *"
+    result.stdout.fnmatch_lines(["2 failed.", error])
     assert not (run.path / "baselines/linear").exists()
     run.makepyfile(source.replace("128", "64"))
     run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline").assert_outcomes(passed=2)

@@ -90,7 +90,7 @@ def test_a_marker_names_a_gateway(models: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "options", "told"),
+    ("table", "options", "message"),
     [
         ("", ["--modelperf-gateway=other"], "there is no machine 'other'"),
         ("gateway = 'bord'", [], "there is no machine 'bord'. Did you mean 'board'?"),
@@ -100,12 +100,12 @@ def test_a_marker_names_a_gateway(models: pytest.Pytester) -> None:
     ],
 )
 def test_a_wrong_gateway_is_reported_before_anything_runs(
-    models: pytest.Pytester, table: str, options: list[str], told: str
+    models: pytest.Pytester, table: str, options: list[str], message: str
 ) -> None:
     write_table(models, f"[tool.modelperf]\nmachines.board = 'ssh=board'\n{table}\n")
     result = models.runpytest_inprocess(*TIMED, *options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert told in result.stderr.str()
+    assert message in result.stderr.str()
 
 
 def test_a_marker_that_names_no_machine_fails_its_test(models: pytest.Pytester) -> None:

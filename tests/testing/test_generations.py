@@ -39,7 +39,7 @@ def generation(phase: str) -> dict[str, object]:
 
 
 def refusal(run: pytest.Pytester) -> str:
-    """What a run says of a table or a test that it cannot collect, on one line."""
+    """Return the message of a run that cannot collect a table or a test, on one line."""
     result = assert_ended(run.runpytest_inprocess(*STATIC), errors=1)
     return " ".join(between(result.outlines, "ERROR collecting", "short test summary").split())
 
@@ -252,7 +252,7 @@ def test_a_decoder_is_recorded_and_judged_in_each_phase(decoder: pytest.Pytester
     model.producer_name = "exported again"
     (decoder.path / "decoder.onnx").write_bytes(model.SerializeToString())
     write_table(decoder, table.replace("ttft_ms = 1e6", "ttft_ms = 1e-6"))
-    # As many rounds as an answer takes, however few of them fit into a second.
+    # The rounds that an answer takes, however few of them fit into a second.
     enough = "--modelperf-max-seconds=60"
     result = decoder.runpytest_inprocess("--modelperf", "--modelperf-json=run.json", enough)
     result.assert_outcomes(passed=1, failed=1)

@@ -54,7 +54,7 @@ def lines_in(folder: Path) -> list[HistoryLine]:
 
 
 def test_a_case_that_did_not_run_is_listed_under_this_machine(tmp_path: Path) -> None:
-    """Whatever machine another case of the run had, as behind a gateway."""
+    """The machine of another case of the run, as behind a gateway, does not matter."""
     settings = SimpleNamespace(root=tmp_path, baseline_dir=tmp_path, static_only=False)
     ran = outcome(SAME, baseline="ran")
     kept = outcome(SAME, baseline="kept", machine=None)
@@ -192,9 +192,9 @@ def test_an_update_says_why_it_does_not_make_a_link(
     (line,) = lines_in(models.path / "kept")
     assert (line.p50, line.recorded) == (None, True)
     assert problem in known(line.unlinked)
-    told = " ".join(line.strip() for line in result.outlines)
-    assert "the history has no ratio of this model to the previous baseline" in told
-    assert problem in told
+    printed = " ".join(line.strip() for line in result.outlines)
+    assert "the history has no ratio of this model to the previous baseline" in printed
+    assert problem in printed
 
 
 def test_an_improved_model_that_is_recorded_is_linked_by_the_same_run(

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.slow
 
 pty = pytest.importorskip("pty", reason="needs a terminal as Unix has them")
 
-# The cursor is kept, the rest of the line written anew and cleared, and the cursor put back.
+# The cursor is saved, the rest of the line written again and cleared, and the cursor put back.
 DRAWN = re.compile(r"\x1b7(.*?)\x1b\[K\x1b8", re.DOTALL)
 
 
 @pytest.fixture
 def models(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("TERM", "xterm")
-    # There has to be room behind the name of the test file.
+    # There has to be room after the name of the test file.
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.delenv("NO_COLOR", raising=False)
     return models
@@ -52,7 +52,7 @@ def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
     except OSError:
-        # What Linux says where nobody writes any more.
+        # Linux ends a terminal without writers with this error.
         return b""
 
 
@@ -145,8 +145,8 @@ def test_without_a_progress_line_a_wait_for_another_measurement_is_reported(
         monkeypatch.setattr(time, "sleep", lambda _: elsewhere.submit(held.close).result())
         result = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.3", *options)
     result.assert_outcomes(passed=1)
-    told = re.compile(r"b1-c1: waiting for .+ to end measuring, 60 min at most")
-    assert len([line for line in result.outlines if told.fullmatch(line)]) == 1
+    line_form = re.compile(r"b1-c1: waiting for .+ to end measuring, 60 min at most")
+    assert len([line for line in result.outlines if line_form.fullmatch(line)]) == 1
 
 
 SLOW = """
@@ -175,8 +175,8 @@ def test_without_a_progress_line_the_duration_of_slow_rounds_is_reported(
 ) -> None:
     run.makeconftest(SLOW)
     result = run_tests(run, "def test_it(): pass")
-    told = [line for line in result.outlines if line.startswith("b1-c1")]
-    assert [line.endswith(" 22 to 58 s") for line in told] == [True]
+    lines = [line for line in result.outlines if line.startswith("b1-c1")]
+    assert [line.endswith(" 22 to 58 s") for line in lines] == [True]
 
 
 def test_nothing_is_drawn_without_a_terminal(models: pytest.Pytester) -> None:

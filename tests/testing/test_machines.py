@@ -48,6 +48,6 @@ def test_this_machine_is_known_by_its_key_and_its_tags(monkeypatch: pytest.Monke
     monkeypatch.setenv("MODELPERF_TAGS", "board, quiet")
     for name in ("board", "quiet", f"board+{describe_machine().key}"):
         require_this_machine(name)
-    told = r"this machine is \S+, board, quiet, and not gpu: .*--modelperf-cluster.*-k 'not gpu'"
-    with pytest.raises(UsageError, match=told):
+    message = r"this machine is \S+, board, quiet, and not gpu: .*--modelperf-cluster.*-k 'not gpu'"
+    with pytest.raises(UsageError, match=message):
         require_this_machine("gpu")

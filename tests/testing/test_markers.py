@@ -536,7 +536,7 @@ def test_budgets_hold_for_each_call_of_the_fixture(run: pytest.Pytester) -> None
     assert_says_no_internals(result)
 
 
-# Where a run goes on to its end, pytest shows no traceback, which takes it longer than all else.
+# A run that goes on to its end shows no traceback, which takes pytest longer than all else.
 COLLECTED = ("--collect-only", "--continue-on-collection-errors")
 
 
@@ -726,7 +726,7 @@ def test_two_tests_whose_cases_would_be_stored_in_one_place_are_refused(
     assert "test_short" in line
     assert "test_long" in line
     assert "baseline=" in line
-    # The very same case may have two tests, also where one of them names the usual engine.
+    # The very same case may have two tests, even if one of them names the default engine.
     usual = source.replace("SIZE}", '64}, engine="onnxruntime"')
     assert run_static(run, usual).ret == pytest.ExitCode.OK
     other = usual.replace('"onnxruntime"', '"openvino"')
@@ -758,7 +758,7 @@ def test_budgets_of_the_fixture_share_the_level_of_the_run(
 
         @pytest.mark.perf_budget(latency_ms=1, p99_ms=2, macs=3)
         def test_it({argument}):
-            # A case against a baseline, and two limits that a run tells; twice.
+            # A case against a baseline, and two limits that a run checks; twice.
             assert {asked}._run.judged == 6
         """
     )

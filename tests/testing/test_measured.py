@@ -1,4 +1,4 @@
-"""Cases that run: verdicts, budgets, what goes wrong in a worker, and what the fixture tells.
+"""Cases that run: verdicts, budgets, errors of a worker, and the answers of the fixture.
 
 The engine of most runs takes as long as the name of a model says, and verdicts are asked for only
 at twice or half the time.
@@ -52,7 +52,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever starts a worker is an error."""
+    """Make any start of a worker an error."""
 
     def start(*_: object, **__: object) -> NoReturn:
         raise AssertionError("a worker was started")
@@ -77,12 +77,12 @@ def names_of(metrics: Sequence[Mapping[str, Any]], verdict: str) -> set[str]:
 
 
 def without_times(recording: BaselineRecording) -> BaselineRecording:
-    """As a checkout on another kind of machine has it."""
+    """Return the recording as of a checkout on another kind of machine."""
     return replace(recording, machine=replace(known(recording.machine), key="linux-other-2c"))
 
 
 def of_older_engine(recording: BaselineRecording) -> BaselineRecording:
-    """As an upgrade of the engine leaves it."""
+    """Return the recording as of an older engine."""
     assert recording.machine is not None
     cases = {
         case: replace(latency, engine=replace(latency.engine, version="0.9"))
@@ -111,11 +111,11 @@ def test_a_latency_that_nothing_can_judge_is_inconclusive(
     strict = measured(models, source, *options, "--modelperf-strict")
     assert_ended(strict, "inconclusive: p50 latency 0.4* ms now, not judged, *", failed=1)
     for result in (lenient, strict):
-        told = " ".join(result.stdout.str().split())
-        assert f"note: not run as a duet: the twin runs otherwise; {reason}" in told
-        assert "so the latency is not judged" in told
-        assert "there are no times to judge the latency by: record the baseline again" in told
-        assert "False-alarm bound" not in told
+        printed = " ".join(result.stdout.str().split())
+        assert f"note: not run as a duet: the twin runs otherwise; {reason}" in printed
+        assert "so the latency is not judged" in printed
+        assert "there are no times to judge the latency by: record the baseline again" in printed
+        assert "False-alarm bound" not in printed
         assert_says_no_internals(result)
     case = case_of(models)
     assert (case["verdict"], case["how"]) == ("inconclusive", None)
@@ -341,7 +341,7 @@ def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
     command = "pytest --modelperf --modelperf-update-baseline --modelperf-engine=timed"
     accept = f'accept: {command} "{{}}::test_model[b1-c1]"'
     assert accept.format("test_a_slower_model_regressed.py") in text
-    # Its engine tells no times of layers.
+    # Its engine does not time layers.
     result.stdout.no_fnmatch_line("*time by layer type*")
     assert_says_no_internals(result)
 
@@ -558,7 +558,7 @@ def test_a_worker_that_hangs_is_given_up(models: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "failed: *",
-            # In round 1, or before it where the worker is slow to begin.
+            # In round 1, or before it if the worker is slow to begin.
             "no answer for * s *: the worker was ended.*",
             "*with --modelperf-timeout.",
         ]
@@ -575,8 +575,8 @@ def test_a_side_that_does_not_load_gives_no_verdict(recorded: pytest.Pytester) -
 
 def test_a_case_that_cannot_be_recorded_stores_nothing(models: pytest.Pytester) -> None:
     result = assert_ended(measured(models, test_of("crash.onnx"), UPDATE), failed=1)
-    told = " ".join(result.stdout.str().split())
-    assert re.search("b1-c1 cannot be recorded: .* RuntimeError: ", told)
+    printed = " ".join(result.stdout.str().split())
+    assert re.search("b1-c1 cannot be recorded: .* RuntimeError: ", printed)
     assert not (models.path / "baselines").exists()
 
 
@@ -597,14 +597,14 @@ def test_it(modelperf):
 def test_too_few_cores_fail_a_strict_run(models: pytest.Pytester, source: str) -> None:
     result = assert_ended(measured(models, source, "--modelperf-strict"), failed=1)
     assert result.ret is pytest.ExitCode.TESTS_FAILED
-    told = " ".join(result.stdout.str().split())
+    printed = " ".join(result.stdout.str().split())
     assert re.search(
         r"4096 cores are wanted, but [^.]+\. Give at most \d+ for cores, or use a machine with "
         r"4096 cores\. (E +)?--modelperf-strict fails a case that cannot run here: leave it out of "
         r"strict runs with --deselect '?test_too_few_cores_fail_a_strict_run.py::test_\S+",
-        told,
+        printed,
     )
-    test = told.partition(" --deselect ")[2].partition(",")[0].strip("'")
+    test = printed.partition(" --deselect ")[2].partition(",")[0].strip("'")
     again = models.runpytest_inprocess(*TIMED, "--modelperf-strict", f"--deselect={test}")
     again.assert_outcomes(deselected=1)
 
@@ -718,7 +718,7 @@ def test_a_model_that_another_engine_runs_slower_is_not_accepted_by_recording_it
 
 @pytest.mark.slow
 def test_more_work_on_another_engine_is_accepted_by_recording_it(recorded: pytest.Pytester) -> None:
-    """What is counted is the same on every engine."""
+    """Counts are the same on every engine."""
     write_timed(recorded.path / "equal_200us.onnx", width=16)
     measured(recorded, test_of("equal_200us.onnx", tolerance=WIDE), older_engine(recorded))
     case = case_of(recorded)
@@ -763,7 +763,7 @@ def test_an_error_of_a_run_is_shown_at_the_line_that_asked_for_it(models: pytest
 
 @pytest.mark.slow
 def test_layers_have_their_share_of_the_time(models: pytest.Pytester) -> None:
-    """With the real engine, which tells the times of layers in whole microseconds."""
+    """With the real engine, which gives the times of layers in whole microseconds."""
     text = """g (float[N,256] x) => (float[N,256] y) {
         [product] p = MatMul(x, w)
         [squash] y = Tanh(p)
@@ -841,7 +841,7 @@ def test_counts_are_the_same_whether_or_not_a_run_completed_them(
         judged = "recorded" if case["recorded"] else found["params"]["verdict"]
         return judged, case["static"]["macs"], found["macs"]["verdict"]
 
-    # As many as one run computes, which is less than the costlier branch.
+    # The MACs of one run, which are fewer than those of the costlier branch.
     write_table(run, f"""[tool.modelperf.models."m.onnx"]\nbudget = {{macs = {macs or 2000}}}""")
     write(1.0)
     _, recorded, kept = counts(UPDATE)
@@ -1004,7 +1004,7 @@ def test_a_function_that_did_not_run_has_not_passed(models: pytest.Pytester) -> 
 def test_a_failure_names_the_file_of_the_function_that_the_test_imports(
     models: pytest.Pytester, call: str
 ) -> None:
-    """The project has the package in `src`, and a release of it lies further back in the path."""
+    """The project has the package in `src`, and a release of it is further back in the path."""
     for place in ("src", "release"):
         models.mkdir(place).joinpath("sold.py").write_text("def price():\n    pass\n")
         models.syspathinsert(models.path / "release")
@@ -1110,6 +1110,6 @@ def test_a_test_that_skips_itself_before_its_check_is_reported_by_a_strict_run(
     recorded.makepyfile(test_it=source)
     result = recorded.runpytest_inprocess(*TIMED, "--modelperf-strict")
     result.assert_outcomes(skipped=2, xfailed=1)
-    told = " ".join(result.stdout.str().split())
+    printed = " ".join(result.stdout.str().split())
     note = "note: 1 test was skipped by the project itself, and not judged: test_it.py::test_before"
-    assert note in told
+    assert note in printed

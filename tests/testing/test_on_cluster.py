@@ -294,8 +294,8 @@ def test_an_engine_that_only_a_conftest_has_is_an_error_before_anything_runs(
     models.makepyfile(TWO)
     result = run_on(processes, models, "--modelperf", "--modelperf-engine=own")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    told = "ERROR: modelperf_register_engines in *conftest.py is only here, and *pytest -p MODULE*"
-    result.stderr.fnmatch_lines([told])
+    line = "ERROR: modelperf_register_engines in *conftest.py is only here, and *pytest -p MODULE*"
+    result.stderr.fnmatch_lines([line])
 
 
 def test_a_plugin_that_a_machine_lacks_is_an_error_before_anything_runs(
@@ -347,8 +347,8 @@ def test_a_case_whose_machine_dies_is_measured_by_another(
         """)
     result = run_on(own_processes, models, *FAULTY, "--modelperf-max-seconds=0.5", JSON)
     result.assert_outcomes(passed=4, failed=1)
-    told = "*test_always?b1-c1? was not measured: * and then * was lost while it ran*"
-    result.stdout.fnmatch_lines([told])
+    line = "*test_always?b1-c1? was not measured: * and then * was lost while it ran*"
+    result.stdout.fnmatch_lines([line])
     failed = [case["test"] for case in cases_of(models) if case["failure"] is not None]
     assert (len(cases_of(models)), len(failed)) == (5, 1)
     assert "test_always" in failed[0]
@@ -406,7 +406,7 @@ def test_a_case_of_another_machine_names_the_option_that_helps(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--modelperf-machine=board",), "--modelperf-machine chooses machines of a cluster: *"),
         (("--modelperf-cluster=host:8786",), "host:8786 does not say how to reach *"),
@@ -421,9 +421,9 @@ def test_a_case_of_another_machine_names_the_option_that_helps(
     ],
 )
 def test_options_that_do_not_go_together_are_errors(
-    models: pytest.Pytester, options: tuple[str, ...], told: str
+    models: pytest.Pytester, options: tuple[str, ...], message: str
 ) -> None:
-    assert_usage_error(models.runpytest_inprocess(*TIMED, *options), f"ERROR: {told}")
+    assert_usage_error(models.runpytest_inprocess(*TIMED, *options), f"ERROR: {message}")
 
 
 ANOTHER_KIND = """

@@ -48,29 +48,27 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "cluster": ("local:2", '"local:2"'),
     "machine": ("board,quiet", '["board", "quiet"]'),
 }
-# What an option does nothing without.
+# Options that an option needs to have an effect.
 NEEDS = {"machine": ["--modelperf-cluster=local:3"]}
 SHOWS_SETTINGS = """
     from pytest_modelperf.testing.current_run import run_of
 
     def pytest_collection_finish(session):
-        told = run_of(session.config).settings
-        print("told:", told.tolerances.of(50.0), told.measure, told.output_sketch, told.max_seconds,
-              told.warmup_seconds, told.min_seconds, told.timeout, told.engine,
-              dict(told.engine_options), told.gateway, told.static_only, told.against,
-              told.baseline_python, told.baseline_requirements, told.judge_engine_upgrades,
-              told.baseline_dir.name, told.uncommitted, told.strict, told.no_cache,
-              told.json, told.markdown, told.html,
-              told.benchmark_json, told.bencher_json, told.history, told.trace, told.cluster,
-              told.machine)
+        s = run_of(session.config).settings
+        print("settings:", s.tolerances.of(50.0), s.measure, s.output_sketch, s.max_seconds,
+              s.warmup_seconds, s.min_seconds, s.timeout, s.engine, dict(s.engine_options),
+              s.gateway, s.static_only, s.against, s.baseline_python, s.baseline_requirements,
+              s.judge_engine_upgrades, s.baseline_dir.name, s.uncommitted, s.strict, s.no_cache,
+              s.json, s.markdown, s.html, s.benchmark_json, s.bencher_json, s.history, s.trace,
+              s.cluster, s.machine)
 """
 
 
-def told(run: pytest.Pytester, *arguments: str) -> str:
+def settings_of(run: pytest.Pytester, *arguments: str) -> str:
     """All settings of a run as one line."""
     result = run.runpytest_inprocess("--modelperf", "--collect-only", "-s", *arguments)
-    (line,) = [line for line in result.outlines if "told: " in line]
-    return line.partition("told: ")[2]
+    (line,) = [line for line in result.outlines if "settings: " in line]
+    return line.partition("settings: ")[2]
 
 
 def run_static(run: pytest.Pytester, *arguments: str) -> pytest.RunResult:
@@ -91,14 +89,14 @@ def test_an_option_an_ini_key_and_a_key_of_the_table_say_the_same(
     if option.key == "engine":
         text, value = "callable", '"callable"'
     needs = NEEDS.get(option.key, [])
-    usual = told(run, *needs)
-    typed = told(run, *needs, option.flag, *([] if option.metavar is None else [text]))
+    usual = settings_of(run, *needs)
+    typed = settings_of(run, *needs, option.flag, *([] if option.metavar is None else [text]))
     assert typed != usual
     (run.path / "pytest.ini").write_text(f"[pytest]\n{option.ini} = {text}\n")
-    assert told(run, *needs) == typed
+    assert settings_of(run, *needs) == typed
     (run.path / "pytest.ini").unlink()
     write_table(run, f"[tool.modelperf]\n{option.table_key} = {value}\n")
-    assert told(run, *needs) == typed
+    assert settings_of(run, *needs) == typed
 
 
 def test_a_typed_option_comes_before_the_ini_key_and_that_before_the_table(
@@ -197,7 +195,7 @@ def test_baselines_are_in_the_chosen_folder(run: pytest.Pytester) -> None:
             ["--modelperf-update-baseline=newest"],
             "--modelperf-update-baseline *all, new *'newest'*",
         ),
-        # A mode that stands apart is a path.
+        # A mode given as a separate argument is a path.
         (["--modelperf-update-baseline", "new"], "file or directory not found: new"),
     ],
 )
@@ -295,10 +293,10 @@ def test_options_of_ours_disturb_no_run_without_the_switch(
     text = SAMPLES.get(option.key, ("", ""))[0]
     arguments = [option.flag] if option.metavar is None or not text else [option.flag, text]
     result = assert_ended(run.runpytest_inprocess(*arguments), passed=1)
-    told = [line for line in result.outlines if line.startswith("modelperf: ")]
+    notes = [line for line in result.outlines if line.startswith("modelperf: ")]
     # In the header and in the summary, where its effect is looked for.
     line = f"modelperf: without --modelperf no model is profiled, so {option.flag} does nothing"
-    assert told == ([line, line] if option.has_result else [])
+    assert notes == ([line, line] if option.has_result else [])
     assert not Path(run.path / "run.json").exists()
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
 
-# JSON has no infinity, and most texts are no ASCII somewhere.
+# JSON has no infinity, and most texts have characters outside ASCII.
 _VALUES: Mapping[type, object] = {
     bool: True,
     int: 2**62,
@@ -60,7 +60,7 @@ def _filled_whole(origin: Any, arguments: Any, inside: tuple[type, ...]) -> obje
 def _within(base: type, meta: Meta, inside: tuple[type, ...]) -> object:
     """A value that keeps to the bounds or the pattern of a field."""
     if meta.pattern is not None:
-        # A digest of so many digits, a key, or a type of numbers.
+        # A digest of this length, a key, or a type of numbers.
         digits = re.search(r"\{(\d+)\}", meta.pattern)
         texts = ("0" * int(digits[1]),) if digits else ("key", "bool")
         return next(text for text in texts if re.search(meta.pattern, text))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 LAYERS = 6
 WIDTH = 192
-# So much more is allowed that no change of these models leaves a case open.
+# The tolerance is so large that no change of these models leaves a case open.
 WIDE = "p50=200 %"
 LIMITS = ("--modelperf-max-seconds", "3", "--modelperf-tolerance", WIDE)
 
@@ -52,7 +52,7 @@ def stack(
 
 
 def gated(weight: float) -> onnx.ModelProto:
-    """Two products that only run where the sign of a weight says so."""
+    """Two products that run only if the sign of a weight says so."""
     shape = (WIDTH, WIDTH)
     weights: dict[str, Any] = {
         "gate": np.full(shape, weight, np.float32),

@@ -356,7 +356,7 @@ def test_more_rounds_than_usual_are_advised_with_the_time_that_allows_them() -> 
 
 
 def test_the_advice_of_a_case_is_that_of_the_summary() -> None:
-    """Of several the longest time, and each thing to do once."""
+    """Several have the longest time, and each advice once."""
     longer = replace(OPEN, case=Case(2, 1), seconds=20.0)
     noisy = replace(OPEN, case=Case(4, 1), seconds=500.0)
     for case in (OPEN, longer, noisy, NEAR):
@@ -371,7 +371,7 @@ inconclusive: too noisy to decide in a reasonable time: measure on a quieter mac
 
 
 def test_a_percentile_that_lacks_samples_says_how_many_and_for_how_long() -> None:
-    """Its upper bound is unknown, so that no interval is shown beside its limit."""
+    """Its upper bound is unknown, so that no interval is shown next to its limit."""
     metric = Metric(
         "latency_p99", None, 5.6, Verdict.INCONCLUSIVE, limit=60.0, rounds_needed=18,
         samples_needed=1420,
@@ -470,12 +470,12 @@ def test_an_improved_case_needs_nothing_to_be_typed() -> None:
 
 
 def test_a_failure_that_a_new_baseline_would_not_change_has_no_command_to_record() -> None:
-    told = outcome(SLOWER, accept=None, advice="leave out an option")
-    shown = render_outcome(told, TextStyle(80))
+    judged = outcome(SLOWER, accept=None, advice="leave out an option")
+    shown = render_outcome(judged, TextStyle(80))
     assert "accept: leave out an option" in shown
     assert "--modelperf-update-baseline" not in shown
-    assert "accept: leave out an option" in render_run_markdown(run(told))
-    (line,) = github_annotations(run(told))
+    assert "accept: leave out an option" in render_run_markdown(run(judged))
+    (line,) = github_annotations(run(judged))
     assert line.endswith("%0Aaccept: leave out an option")
 
 
@@ -518,15 +518,15 @@ def test_a_command_on_several_lines_is_one_for_a_shell(command: str, width: int)
     lines = fold_command("accept", command, width)
     assert max(map(len, lines)) <= width
     typed = "\n".join(lines).removeprefix("accept:").strip().removeprefix("\\\n")
-    told = [
+    spoken = [
         subprocess.run(
             ["/bin/sh", "-c", f"set -- {text}\nprintf '%s\\n' \"$@\""],
             capture_output=True, text=True, check=True,
         ).stdout
         for text in (command, typed)
     ]  # fmt: skip
-    assert told[0] == told[1]
-    assert told[0].splitlines() == shlex.split(command)
+    assert spoken[0] == spoken[1]
+    assert spoken[0].splitlines() == shlex.split(command)
 
 
 @pytest.mark.parametrize(
@@ -572,7 +572,7 @@ def test_colour_is_written_only_if_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factors", "told"),
+    ("factors", "note"),
     [
         ((1.4,), "1 baseline takes 40 % longer than when it was recorded on such a machine."),
         ((1.4, 1.0, 1.54, None), "2 baselines take 40 to 54 % longer than when they were recorded"),
@@ -580,14 +580,14 @@ def test_colour_is_written_only_if_it_is_asked_for() -> None:
     ],
 )
 def test_a_machine_that_is_much_slower_than_at_the_recording_is_reported(
-    factors: Sequence[float | None], told: str | None
+    factors: Sequence[float | None], note: str | None
 ) -> None:
     outcomes = [
         outcome(replace(CALM, baseline_factor=factor), f"m{place}.onnx::b16-c1")
         for place, factor in enumerate(factors)
     ]
     shown = " ".join(render_summary(run(*outcomes), TextStyle(200)).split())
-    assert (f"machine: {told}" in shown) if told else ("machine:" not in shown)
+    assert (f"machine: {note}" in shown) if note else ("machine:" not in shown)
 
 
 def test_a_summary_of_every_verdict_at_80_columns() -> None:
@@ -776,8 +776,8 @@ def test_the_place_names_every_machine_and_engine_once() -> None:
 def test_a_page_describes_every_machine_once() -> None:
     other = replace(MACHINE, architecture="aarch64", instruction_sets=("neon", "asimd", "i8mm"))
     report = run_report(run(outcome(SAME), outcome(SAME), outcome(SAME, machine=other)))
-    told = [line.text for line in report.opening if line.on is On.PAGE]
-    machines = [text for text in told if text.startswith("machine ")]
+    texts = [line.text for line in report.opening if line.on is On.PAGE]
+    machines = [text for text in texts if text.startswith("machine ")]
     assert len(machines) == 2
     assert "avx2 avx512f avx512_vnni" in machines[0]
     assert "asimd i8mm" in machines[1]
@@ -1033,7 +1033,7 @@ COMMAND = re.compile(r"::(error|warning|notice) ([^\n]*?)::([^\n]*)")
 
 
 def read_command(line: str) -> dict[str, str]:
-    """What the runner makes of a line: properties end with the next `::`, the rest is data."""
+    """Read a line as the runner does: properties end with the next `::`, the rest is data."""
     found = known(COMMAND.fullmatch(line))
     given = dict(part.split("=", 1) for part in found[2].split(","))
     read = {

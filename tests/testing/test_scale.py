@@ -1,4 +1,4 @@
-"""What a run does for each model does not grow with their number, nor for a layer with the layers.
+"""The work of a run for a model does not grow with their number, nor that for a layer with theirs.
 
 Nothing is timed: functions that are called, files that are opened and what is put into sets are
 counted at several sizes.
@@ -69,7 +69,7 @@ REPORTS = (
     "--modelperf-benchmark-json=benchmark.json",
     "--junitxml=junit.xml",
 )
-# Each size has as many models more than the one before, so that fixed costs cancel out. All are
+# The sizes of each grow by a fixed number of models, so that fixed costs cancel out. All are
 # below the number from which on a summary leaves cases out.
 FEW, MANY = (2, 4, 6), (24, 48, 72)
 
@@ -95,7 +95,7 @@ def write_models(project: pytest.Pytester, count: int, width: int = 5) -> None:
 
 
 def record_few(project: pytest.Pytester) -> None:
-    """Baselines of as many models as any run of a few has."""
+    """Record baselines of all models that the smaller runs have."""
     write_models(project, FEW[-1])
     recorded = project.runpytest_inprocess("-q", *STATIC, "--modelperf-update-baseline")
     recorded.assert_outcomes(passed=2 * FEW[-1])
@@ -133,7 +133,7 @@ def calls_at_sizes(
 
 
 def assert_no_growth(calls: Sequence[int]) -> None:
-    """That the last models took as many calls as those before them.
+    """Assert that the last models took the same number of calls as those before them.
 
     A little more is that of longer names and numbers.
     """
@@ -272,7 +272,7 @@ def test_the_worst_of_many_failed_cases_have_a_line() -> None:
     assert shown.count("\nm") == MAX_LINES
     assert "990 inconclusive cases are not shown: -v lists them" in shown
     assert render_summary(run(*outcomes), TextStyle(80), verbosity=1).count("\nm") == 1_030
-    # Where little is said, that something is left out is said all the same.
+    # Even a short summary says that something is left out.
     assert "990 inconclusive" in render_summary(run(*outcomes), TextStyle(80), verbosity=-1)
 
 

@@ -52,7 +52,7 @@ def without_times(text: str) -> str:
 
 
 def summary_of(result: pytest.RunResult) -> str:
-    """What stands below `model performance`."""
+    """Return the text below `model performance`."""
     return without_times(between([*result.outlines, "=== end"], "= model performance =", "==="))
 
 
@@ -182,9 +182,9 @@ def test_a_case_without_a_baseline_passes_with_a_notice_and_fails_if_the_run_is_
         passing, "dense.onnx::b1-c1 NEW*", "new: *--modelperf-update-baseline=new", passed=1
     )
     failing = assert_ended(check(run, "--modelperf-strict", "dense.onnx"), failed=1)
-    told = between(failing.outlines, "_ dense.onnx::b1-c1 ", "model performance").splitlines()
-    assert [line.partition(":")[0] for line in told] == ["new", "record"]
-    assert told[1].endswith(' --modelperf-update-baseline "dense.onnx::b1-c1"')
+    lines = between(failing.outlines, "_ dense.onnx::b1-c1 ", "model performance").splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["new", "record"]
+    assert lines[1].endswith(' --modelperf-update-baseline "dense.onnx::b1-c1"')
 
 
 def test_a_case_that_a_baseline_lacks_is_new(recorded: pytest.Pytester) -> None:
@@ -417,7 +417,7 @@ def test_tests_that_a_plugin_does_not_choose_may_use_a_baseline_another_time(
 def test_a_test_that_a_conftest_drops_may_use_its_baseline_another_time(
     recorded: pytest.Pytester, order: str
 ) -> None:
-    """Nobody calls `pytest_deselected` for it."""
+    """Pytest does not call `pytest_deselected` for it."""
     recorded.makeconftest(
         f"""
         import pytest

@@ -1,4 +1,4 @@
-"""What a station gets of the run that starts it."""
+"""The options that a station gets from the run that starts it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def test_the_id_of_a_test_is_relative_to_the_top_folder(pytester: pytest.Pyteste
         "utf-8",
     )
     (item,) = pytester.inline_genitems(folder)[0]
-    # As pytest-xdist has it with --dist loadgroup.
+    # pytest-xdist has it so with --dist loadgroup.
     item._nodeid = f"{item.nodeid}@group"  # type: ignore[attr-defined]  # it is private
     assert id_below(item, Path(pytester.path)) == "inner/test_a.py::TestA::test_x[b::c]"

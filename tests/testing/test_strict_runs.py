@@ -143,15 +143,15 @@ def test_a_table_that_is_met_and_not_read_fails_a_strict_run_that_judges_others(
     result = project.runpytest_inprocess(*STRICT, "--modelperf-json=run.json", "--junitxml=j.xml")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=2)
-    told = (
+    error = (
         f"part/pyproject.toml has [tool.modelperf], which this run does not read: pytest took "
         f"{project.path} as its root. For the models of that project type: cd part && pytest "
         "--rootdir=. --modelperf --modelperf-strict. To leave that project out of this run, add "
         "--ignore=part"
     )
-    assert f"error: {told}" in result.outlines
+    assert f"error: {error}" in result.outlines
     document = read_json(project.path / "run.json")
-    assert document["errors"] == [told]
+    assert document["errors"] == [error]
     assert document["notes"] == []
     assert ET.parse(project.path / "j.xml").getroot().find("testsuite") is not None  # noqa: S314  # our own file
     assert project.runpytest_inprocess(*STRICT, "--ignore=part").ret == pytest.ExitCode.OK
@@ -182,8 +182,8 @@ def test_an_error_of_a_run_is_in_every_report(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     reports = ["--modelperf-json=r.json", "--modelperf-markdown=r.md", "--modelperf-html=r.html"]
     result = project.runpytest_inprocess(*STRICT, "-k", "unit", *reports)
-    (told,) = read_json(project.path / "r.json")["errors"]
-    assert f"::error title=model performance::{told}" in result.outlines
+    (error,) = read_json(project.path / "r.json")["errors"]
+    assert f"::error title=model performance::{error}" in result.outlines
     for file in ("r.md", "r.html"):
         text = Path(project.path / file).read_text("utf-8").replace("\\", "")
         assert "error: no model was judged" in text

@@ -37,7 +37,7 @@ SHOWS_MODULES = f"""
         ours = sorted(name for name in sys.modules if name.split(".")[0] == "pytest_modelperf")
         print("ours:", *ours)
 """
-# What every pytest run of every user waits for.
+# Modules that every pytest run of every user loads.
 LOADED = (
     "pytest_modelperf",
     "pytest_modelperf.fixtures",
@@ -109,7 +109,7 @@ def test_a_model_that_is_named_costs_no_more_than_the_records_of_its_test(
 
 
 def test_with_the_option_the_same_list_is_not_empty(run: pytest.Pytester) -> None:
-    """What the test before rests on: the list would show what is imported."""
+    """The test before relies on this: the list would show what is imported."""
     run.makeconftest(SHOWS_MODULES)
     run.makepyfile(USES_FIXTURE)
     result = run.runpytest_subprocess("-s", "--modelperf")
@@ -143,7 +143,7 @@ def test_an_installed_plugin_is_found_by_its_entry_point(
 
 
 def _install_entry_point(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the plugin an installed one where it is only a folder on the path."""
+    """Make the plugin an installed one if it is only a folder on the path."""
     if any(entry.name == "modelperf" for entry in entry_points(group="pytest11")):
         return
     info = site / "pytest_modelperf-0.dist-info"

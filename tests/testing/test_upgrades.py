@@ -257,7 +257,7 @@ def test_a_version_that_cannot_be_installed_is_a_failure_and_the_model_keeps_its
     assert_says_no_internals(result)
 
 
-def store_anew(recording: BaselineRecording, folder: Path) -> None:
+def store_again(recording: BaselineRecording, folder: Path) -> None:
     """An update alone keeps what a figure was first recorded with."""
     shutil.rmtree(folder)
     store(recording, folder)
@@ -321,7 +321,7 @@ def test_a_baseline_without_a_version_gives_none(
 ) -> None:
     (case,) = recording.cases
     unknown = replace(case, provenance=replace(known(case.provenance), packages={}))
-    store_anew(replace(recording, cases=(unknown,)), upgraded.path / "baselines")
+    store_again(replace(recording, cases=(unknown,)), upgraded.path / "baselines")
     result = checked(upgraded, test_of("slow_400us.onnx"), f"{REQUIREMENT}=recorded")
     assert_ended(result, "the baseline of b1-c1 does not say which version of *", failed=1)
     assert_says_no_internals(result)
@@ -334,7 +334,7 @@ def test_a_recorded_version_is_never_an_option_of_an_installer(
     (case,) = recording.cases
     version = "1 --index-url=https://elsewhere"
     hostile = replace(case, provenance=replace(known(case.provenance), packages={"timed": version}))
-    store_anew(replace(recording, cases=(hostile,)), upgraded.path / "baselines")
+    store_again(replace(recording, cases=(hostile,)), upgraded.path / "baselines")
     checked(upgraded, test_of("base.onnx"), JUDGE).assert_outcomes(failed=1)
     assert "cannot be read" in upgrade_of(upgraded)["failure"]
     assert not list(Path(environments_folder()).glob("*"))

@@ -1,4 +1,4 @@
-"""Beside other plugins: each is loaded in a process of its own, and what it does stays as it is."""
+"""With other plugins: each is loaded in a process of its own, and what it does stays as it is."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ OTHER_MACHINE = """
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         (OLD_KIND, "*@pytest.mark.perf_case is for test functions and their classes*"),
         (OTHER_MACHINE, "*this machine is *, and not no-such-machine: *"),
@@ -187,11 +187,11 @@ OTHER_MACHINE = """
     ids=["kind", "machine"],
 )
 def test_under_xdist_an_error_that_ends_the_run_is_reported(
-    models: pytest.Pytester, source: str, told: str
+    models: pytest.Pytester, source: str, message: str
 ) -> None:
     models.makepyfile(source)
     result = run_with(models, "xdist", "-n", "2")
-    result.stdout.fnmatch_lines([told])
+    result.stdout.fnmatch_lines([message])
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
     assert result.ret in {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
 

@@ -55,7 +55,7 @@ def net(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pyteste
 
 
 def message(run: pytest.Pytester, *args: str) -> str:
-    """What a run says when it cannot collect a table or a test, on one line."""
+    """Return the message of a run that cannot collect a table or a test, on one line."""
     result = assert_ended(run.runpytest_inprocess(*STATIC, *args), errors=1)
     return " ".join(between(result.outlines, "ERROR collecting", "short test summary").split())
 

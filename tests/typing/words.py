@@ -39,7 +39,7 @@ def measured_in_a_notebook() -> None:
 
 def refused(modelperf: ModelPerf) -> None:
     modelperf("model.onnx", batch_sizes=8)  # type: ignore[call-arg]  # no such word
-    modelperf("model.onnx", batch_size="8")  # type: ignore[arg-type]  # a text is no size
+    modelperf("model.onnx", batch_size="8")  # type: ignore[arg-type]  # a text is not a size
     modelperf.check("model.onnx", measure="never")  # type: ignore[call-overload]  # no such choice
     modelperf.check("model.onnx", timeout=3)  # type: ignore[call-overload]  # a setting of the run
     modelperf.compare("old.onnx", "new.onnx", phase="steps")  # type: ignore[arg-type]  # likewise
