@@ -42,7 +42,7 @@ class Used(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What an action did: its outputs, its log, what it used, and the calls of python."""
+    """The result of an action: its outputs, its log, its requests, and the calls of python."""
 
     has_failed: bool
     outputs: Mapping[str, str]
@@ -62,7 +62,7 @@ class Runner:
     def __init__(self, folder: Path, project: Path) -> None:
         self.folder = folder
         self.project = project
-        self.token = "secret of the job"  # noqa: S105  # of nobody
+        self.token = "secret of the job"  # noqa: S105  # not a real secret
         # Packages that cannot be imported.
         self.blocked: tuple[str, ...] = ()
         self.event: Mapping[str, Any] = {}

@@ -18,7 +18,7 @@ FORK = "stranger/project"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 RUN = 77
 NUMBER = 5
-TOKEN = "token of the job"  # noqa: S105  # of nobody
+TOKEN = "token of the job"  # noqa: S105  # not a real token
 BOT = "github-actions[bot]"
 
 
@@ -43,10 +43,10 @@ class StandIn:
         self.branches: dict[str, bytes] = {}
         self.tags: dict[str, str] = {}
         self.releases: list[str] = []
-        # Whether the token has made as many requests as it may.
+        # Whether the token has used up its requests.
         self.is_limited = False
         self.url = ""
-        # Where files are downloaded from: another name of this server.
+        # The address of downloads: another name of this server.
         self.storage = ""
 
     def add_comment(self, author: str, body: str) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 MAIN = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF": "refs/heads/main"}
 PULL_REQUEST = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/5/merge"}
-# Only our plugin, and no lock file beside the settings.
+# Only our plugin, and no lock file next to the settings.
 PLUGIN = "-p pytest_modelperf.plugin -p no:cacheprovider"
 STATIC = f"{PLUGIN} --modelperf-static-only model.onnx"
 
@@ -94,8 +94,8 @@ def test_only_a_strict_run_fails_if_it_judged_no_case(runner: Runner, strict: st
     ran = runner.run("action.yml", arguments=f"{PLUGIN} test_it.py", page="false", strict=strict)
     assert ran.outputs["verdict"] == "no case", ran.log
     assert ran.has_failed is (strict == "true")
-    told = "::error title=model performance::no model was judged" in ran.log
-    assert told is ran.has_failed
+    is_annotated = "::error title=model performance::no model was judged" in ran.log
+    assert is_annotated is ran.has_failed
 
 
 def test_a_run_that_cannot_begin_has_no_report_and_uploads_nothing(runner: Runner) -> None:
@@ -137,7 +137,7 @@ def test_a_page_of_ones_own_takes_the_place_of_the_one_that_is_uploaded(runner: 
 
 
 def test_words_reach_pytest_and_no_shell(runner: Runner) -> None:
-    """What a shell would run is an argument, and quotes hold words together."""
+    """Text that a shell would run is an argument, and quotes hold words together."""
     hostile = f"{STATIC} -k 'model or $(touch harmed)' ; touch harmed"
     ran = runner.run("action.yml", arguments=hostile, page="false")
     assert ran.has_failed
@@ -304,7 +304,7 @@ def test_a_history_that_cannot_be_pulled_ends_the_job_before_the_run(runner: Run
 def test_git_sends_the_token_in_place_of_the_one_of_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As git itself reads its settings: an empty value drops the headers before it."""
+    """Git reads its settings so: an empty value drops the headers before it."""
     git(tmp_path, "init", "-q")
     key = "http.https://github.com/.extraheader"
     git(tmp_path, "config", key, "AUTHORIZATION: basic old")

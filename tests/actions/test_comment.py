@@ -211,7 +211,7 @@ def test_the_youngest_artifact_counts(runner: Runner, github: StandIn) -> None:
 
 
 def test_the_token_is_for_the_api_alone(runner: Runner, github: StandIn) -> None:
-    """The archive lies on another server, and a process shows its arguments."""
+    """The archive is on another server, and a process shows its arguments."""
     ran = comment(runner)
     tokens = {asked.path.split("/")[1]: asked.token for asked in github.asked}
     assert tokens == {"repos": f"Bearer {TOKEN}", "storage": None}

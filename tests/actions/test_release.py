@@ -118,7 +118,7 @@ def test_the_tag_of_the_actions_never_moves_back(releases: list[str], after: str
 
 
 def test_no_release_waits_for_another_and_is_dropped() -> None:
-    """Of those that wait for one group, a workflow keeps only the last."""
+    """A workflow keeps only the last of those that wait for one group."""
     assert "github.ref" in workflow("release")["concurrency"]["group"]
 
 

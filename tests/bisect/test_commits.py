@@ -67,7 +67,7 @@ def timed(microseconds: int, weight: float = 1.0) -> bytes:
 
 
 def split(name: str) -> bytes:
-    """A model whose weight lies in another file."""
+    """A model whose weight is in another file."""
     proto = parse(MODEL, weights={"w": ones(16, 8)})
     weight = proto.graph.initializer[0]
     weight.ClearField("raw_data")

@@ -15,7 +15,7 @@ from tests.support.command import run
 from tests.support.releases import RELEASES, use_releases
 from tests.support.small_models import ones, parse
 
-# What a bisect says where no index can be reached, or one that has other releases.
+# The message of a bisect if no index can be reached, or if it has other releases.
 UNLISTED = ("pip cannot list the versions", "the package index has no such onnxruntime")
 LISTED = ("1.22.0", "1.20.1", "1.21.0", "1.21.0rc1", "1.10.0", "1.21.1", "1.20.0", "dev-nightly")
 
@@ -76,7 +76,7 @@ def test_a_package_that_is_an_option_of_pip_is_refused() -> None:
 
 @pytest.mark.slow
 def test_the_index_is_that_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wheels for another system are no versions for this Python."""
+    """Wheels for another system do not count as versions for this Python."""
     folder = tmp_path / "tiny"
     folder.mkdir()
     names = ("tiny-1.0-py3-none-any.whl", "tiny-1.10-py3-none-any.whl", "tiny-1.9-py3-none-any.whl")
@@ -94,7 +94,7 @@ def test_the_index_is_that_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((), "give --good and --bad with two versions of the engine"),
         (("--good", "1.0"), "give --good and --bad"),
@@ -111,11 +111,11 @@ def test_the_index_is_that_of_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit_together_are_refused(
-    tmp_path: Path, arguments: Sequence[str], told: str
+    tmp_path: Path, arguments: Sequence[str], message: str
 ) -> None:
     result = run("bisect", write_model(tmp_path), *arguments)
     assert result.exit_code == 2
-    assert told in result.err
+    assert message in result.err
 
 
 def write_model(folder: Path) -> str:
@@ -129,7 +129,7 @@ def write_model(folder: Path) -> str:
 
 
 def bisected(*arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit code and the document; skips the test where no index lists these releases."""
+    """The exit code and the document; skips the test if no index lists these releases."""
     result = run("bisect", *arguments, "--max-seconds", "60", "--json", "-")
     if any(sign in result.err for sign in UNLISTED):
         pytest.skip(f"needs a package index: {result.err}")

@@ -1,4 +1,4 @@
-"""What all comparisons of one search have in common."""
+"""Requests that all comparisons of one search share."""
 
 from __future__ import annotations
 

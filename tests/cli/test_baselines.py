@@ -1,4 +1,4 @@
-"""`modelperf baselines`: the list, the changes since a commit, and what is wrong in words."""
+"""`modelperf baselines`: the list, the changes since a commit, and the error messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def put(name: str, version: int = 1, folder: str = "baselines") -> None:
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with two baselines, which is no repository."""
+    """A project with two baselines that is not a repository."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     Path("pyproject.toml").write_text("[tool.modelperf]\n", encoding="utf-8")

@@ -151,7 +151,7 @@ def test_json_names_the_file() -> None:
 
 
 def test_a_static_profile_reads_few_weights_and_none_that_are_missing(tmp_path: Path) -> None:
-    path = str(tmp_path / "beside.onnx")
+    path = str(tmp_path / "split.onnx")
     text = "g (float[1,64] x) => (float[1,32] y) { y = MatMul(x, w) }"
     weights = save_beside(parse(text, weights={"w": ones(64, 32)}), Path(path))
     few = profiled(path)["model"]["sha256"]
@@ -224,7 +224,7 @@ def test_two_documents_are_not_written_to_one_file(tmp_path: Path) -> None:
     message = f"--json and --csv would both write {again}: give another file to one of them."
     assert done == (2, "", f"Error: {message}\n")
     assert not file.exists()
-    # What keeps nothing takes any number of them.
+    # A command that keeps nothing takes any number of them.
     null = os.devnull
     assert run("profile", "relu.onnx", "--static", "--json", null, "--csv", null).exit_code == 0
 
@@ -350,7 +350,7 @@ def test_a_plugin_counts_an_operator_of_its_own() -> None:
 
 
 def on_a_terminal(*arguments: str, env: dict[str, str] | None = None) -> str:
-    """What the command prints to a terminal of 80 columns."""
+    """Return the output of the command on a terminal of 80 columns."""
     ours, theirs = pytest.importorskip("pty").openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "pytest_modelperf", *arguments],
@@ -360,7 +360,7 @@ def on_a_terminal(*arguments: str, env: dict[str, str] | None = None) -> str:
     ) as process:
         os.close(theirs)
         pieces = []
-        # Linux ends a terminal that nobody writes to any more with an error, others with nothing.
+        # When its last writer closes a terminal, Linux reports an error, other systems do not.
         try:
             while piece := os.read(ours, 1 << 16):
                 pieces.append(piece)
@@ -563,7 +563,7 @@ def broken() -> None:
     base = parse(LINEAR, weights={"w": ones(3, 5)})
     data = base.SerializeToString()
     Path("empty.onnx").write_bytes(b"")
-    Path("text.onnx").write_text("This is no model.\n")
+    Path("text.onnx").write_text("This is not a model.\n")
     Path("truncated.onnx").write_bytes(data[: len(data) // 2])
     # A graph (field 7) that claims 4 GiB.
     Path("claims.onnx").write_bytes(b"\x08\x0a\x3a\xff\xff\xff\xff\x0f")
@@ -626,7 +626,7 @@ def broken() -> None:
         (["external.onnx", "--dim", "seq=4", "--sparsity"], "'missing.bin'", "next to the model"),
         (["outside.onnx", "--dim", "seq=4", "--sparsity"], "'../../etc/passwd', outside", "folder"),
         (["absolute.onnx", "--dim", "seq=4", "--sparsity"], "'/etc/passwd', outside", "folder"),
-        # They are refused even where no weight is read.
+        # They are refused even if no weight is read.
         (["outside.onnx", "--dim", "seq=4"], "'../../etc/passwd', outside", "next to it"),
         (["absolute.onnx", "--dim", "seq=4"], "'/etc/passwd', outside", "next to it"),
         (
@@ -779,7 +779,7 @@ def test_names_in_messages_are_escaped(evil: str, arguments: list[str]) -> None:
     assert is_safe(result.err)
     assert is_safe(result.out)
     if result.exit_code:
-        # Without a size for its dimension, a command with one stands below the message.
+        # Without a size for its dimension, the message is followed by a command with one.
         assert result.err.count("\n") == (1 if arguments else 5)
         assert ESCAPED in result.err.replace("\\\\", "\\")
 
@@ -907,8 +907,8 @@ def test_shapes_on_standard_output_names_what_it_wrote() -> None:
     command = [sys.executable, "-m", "pytest_modelperf", "shapes", "chain.onnx", "-o", "-"]
     done = subprocess.run(command, check=True, capture_output=True)
     assert onnx.load_from_string(done.stdout).graph.node[0].op_type == "Relu"
-    told = "the model on standard output: 2 of 2 tensors have a shape\n"
-    assert done.stderr.decode() == told
+    message = "the model on standard output: 2 of 2 tensors have a shape\n"
+    assert done.stderr.decode() == message
 
 
 def test_shapes_names_the_tensors_that_have_none() -> None:

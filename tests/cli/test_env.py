@@ -23,7 +23,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a model, and a cache with the names of the tests' index."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(FOLDER_VARIABLE, "cache")
-    # Wide enough for any path of a temporary folder, which is told in a sentence.
+    # Wide enough for any path of a temporary folder, which is shown in a sentence.
     monkeypatch.setenv("COLUMNS", "1000")
     write_dense(tmp_path / "dense.onnx")
     return tmp_path

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 QUICK = ("--max-seconds", "0.3")
 LENGTHS = ("--prompt", "6", "--generate", "5")
 PREFILL, STEP = "b1-c1-prompt6-prefill", "b1-c1-prompt6-generate5-step"
-# The names do not tell that a becomes b.
+# The names do not show that a becomes b.
 RECURRENT = """
     g (float[N,T,4] x, float[N,4] a) => (float[N,T,4] y, float[N,4] b) {
         y = Relu(x)

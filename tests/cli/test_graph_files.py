@@ -15,7 +15,7 @@ import pytest
 from tests.support.command import refusal, run
 from tests.support.small_models import parse
 
-# A convolution runs in the blocked layout, so kernels that only move data stand around it.
+# A convolution runs in the blocked layout, so kernels that only move data surround it.
 MODEL = """
     g (float[1,8,16,16] x) => (float[1,8,16,16] y) {
         [first] h = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w)

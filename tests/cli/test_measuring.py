@@ -37,7 +37,7 @@ MODEL = """
 QUICK = ("--max-seconds", "0.3")
 # Time enough for a median wherever the machine stalls.
 UNHURRIED = ("--max-seconds", "30")
-# Or the samples that it takes, where there are fewer.
+# Or the samples that it takes, if there are fewer.
 MEDIAN = r"(?:\d+\.\d|\(11\))"
 FAULTY = ("--plugin", "tests.support.faulty_plugin", "--engine", "faulty")
 
@@ -319,7 +319,7 @@ def test_progress_is_shown_on_a_terminal_and_leaves_no_trace() -> None:
             while piece := os.read(ours, 4096):
                 shown += piece
         except OSError:
-            pass  # Linux ends a terminal that nobody holds so.
+            pass  # Linux reports a terminal without a holder this way.
         out = known(process.stdout).read()
     os.close(ours)
     lines = [line for line in re.split(rb"\r\x1b\[K", shown) if line]

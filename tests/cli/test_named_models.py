@@ -53,7 +53,7 @@ def module(folder: Path) -> str:
 def test_a_function_is_profiled_by_the_model_that_it_returns(project: Path) -> None:
     done = run("profile", f"{module(project)}:dense", "--static", "--json", "-")
     assert done.exit_code == 0, done.err
-    # What the function prints is not part of the document.
+    # The output of the function does not belong to the document.
     assert json.loads(done.out)["model"]["name"] == "dense.onnx"
     assert "exporting" in done.err
 

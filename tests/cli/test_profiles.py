@@ -83,7 +83,7 @@ def names(text: str) -> list[str]:
 
 
 def keep_copy(project: Path, name: str, place: str) -> None:
-    """The profile `a` once more, under another name or of another model."""
+    """Keep the profile `a` again, under another name or of another model."""
     stored = json.loads((project / "profiles" / "models--net" / "a.json").read_text())
     copy = project / place / f"{name}.json"
     copy.parent.mkdir(parents=True, exist_ok=True)
@@ -161,8 +161,8 @@ def test_two_profiles_are_compared_and_the_judging_command_is_named() -> None:
     assert re.findall(r"^(b\S+) +[\d.]+ +[\d.]+ +[\d.]+ ", done.out, re.MULTILINE) == ["b1-c1"]
     assert "b2-c1 was measured in b only" in done.out
     assert "The profiles did not take turns" in done.out
-    told = "to know: modelperf doctor models/net.onnx --engine timed --batch 1 --cores 1"
-    assert told in done.out
+    advice = "to know: modelperf doctor models/net.onnx --engine timed --batch 1 --cores 1"
+    assert advice in done.out
     compared = document_of("--compare", "a", "b")
     (case,) = compared["cases"]
     assert case["ratio"] == pytest.approx(case["after"]["p50_ms"] / case["before"]["p50_ms"])
@@ -306,7 +306,7 @@ def test_a_profile_is_replaced_only_on_request() -> None:
     before = document_of("--show", "x", model="models/other.onnx")
     assert run(*keep).exit_code == 2
     assert document_of("--show", "x", model="models/other.onnx") == before
-    # With the document on standard output, the line goes beside it.
+    # With the document on standard output, the line goes to standard error.
     done = run(*keep, "--replace", "--json", "-")
     assert done.exit_code == 0
     made = json.loads(done.out)
@@ -331,7 +331,7 @@ def test_another_model_under_the_same_path_is_marked(project: Path) -> None:
     assert document_of(model=model)["profiles"][1]["is_older_model"] is True
     assert names(profiles(model=model).out) == ["flops", "old *"]
     assert "a different version of the model file" in profiles("--show", "old", model=model).out
-    # What was kept of a model that is gone is still there.
+    # Profiles of a model that is gone are still there.
     Path(model).unlink()
     listed = profiles(model=model)
     assert listed.exit_code == 2
@@ -405,7 +405,7 @@ def test_a_function_is_kept_without_figures_of_a_graph() -> None:
         (("--compare", "a", "a"), "not a twice"),
         (("--show", "a", "--batch", "2"), "give flops its shapes"),
         (("--compare", "a", "c"), "there is no profile 'c'. "),
-        # What there is has flops in it, and what can be removed has not.
+        # One listed name has flops in it, and the other does not.
         (("--show", "c"), "'c'. There are: flops, a, b. To list them: "),
         (("--remove", "c"), "'c'. Kept are: a, b. To list them: "),
         (("--show", "flops", "--engine", "tensorrt"), "there is no engine 'tensorrt'"),

@@ -1,4 +1,4 @@
-"""`modelperf reduce` as it is typed: its options, what it refuses, and its exit codes."""
+"""`modelperf reduce` on the command line: its options, its errors, and its exit codes."""
 
 from __future__ import annotations
 

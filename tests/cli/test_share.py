@@ -1,4 +1,4 @@
-"""`modelperf share` on the real engine: the folder runs, and tells no more than it may."""
+"""`modelperf share` on the real engine: the folder runs, and reveals no more than it may."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _share(model: str, target: Path, *options: str) -> Result:
-    """Share it; whether times are alike is no question of a short run on a busy machine."""
+    """Share it; a short run on a busy machine cannot decide whether times are alike."""
     done = run("share", model, "--output", str(target), "--max-seconds", "0.3", *options)
     assert done.exit_code in {0, 1, 3}, done.err
     return done

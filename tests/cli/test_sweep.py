@@ -50,12 +50,12 @@ class FakeSweeping:
         request: SweepRequest,
         extensions: Extensions,
         watch: Watch,
-        tell: Callable[[str], None],
+        show: Callable[[str], None],
     ) -> Sweep:
         assert isinstance(extensions, Extensions)
         assert callable(watch)
         if self.plan:
-            tell(self.plan)
+            show(self.plan)
         self.seen.append(request)
         return self.result
 
@@ -145,7 +145,7 @@ def test_two_engines_are_two_sides_of_one_model(asked: FakeSweeping) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--engine", "a,b,c"), "a sweep takes at most two engines, and --engine names 3"),
         (("--engine", "onnxruntime,openvino", "--against", "old.onnx"), "leave out --against"),
@@ -156,11 +156,11 @@ def test_two_engines_are_two_sides_of_one_model(asked: FakeSweeping) -> None:
     ],
 )
 def test_engines_that_do_not_form_two_sides_are_refused(
-    asked: FakeSweeping, options: Sequence[str], told: str
+    asked: FakeSweeping, options: Sequence[str], message: str
 ) -> None:
     done = asked.run("sweep", "model.onnx", *options)
     assert (done.exit_code, done.out) == (2, "")
-    assert told in done.err
+    assert message in done.err
     assert asked.seen == []
 
 

@@ -1,4 +1,4 @@
-"""`modelperf trace`: what it shows and writes of profiles that somebody already has."""
+"""`modelperf trace`: its output for profiles that exist already."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_trace_that_no_program_wrote_says_how_to_write_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "messages"),
     [
         (
             ("program.py",),
@@ -281,11 +281,11 @@ def test_a_trace_that_no_program_wrote_says_how_to_write_it(tmp_path: Path) -> N
     ids=["a program without dashes", "no layers", "two results", "no folder"],
 )
 def test_contradictory_arguments_are_refused(
-    profile: Path, arguments: tuple[str, ...], told: list[str]
+    profile: Path, arguments: tuple[str, ...], messages: list[str]
 ) -> None:
     result = run("trace", str(profile), *arguments)
     assert result.exit_code == 2
-    for words in told:
+    for words in messages:
         assert words in result.err
 
 

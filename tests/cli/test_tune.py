@@ -25,7 +25,7 @@ DENORMAL = np.float32(1e-20)
 
 @pytest.fixture(scope="module")
 def squares(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The square of its only weight is no normal number of float32."""
+    """The square of its only weight is a subnormal number of float32."""
     text = (
         "g (float[4] x) => (float[4] y) { w = Mul(v, v)  n = Abs(x)  m = Sign(n)  y = Mul(w, m) }"
     )

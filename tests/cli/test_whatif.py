@@ -77,10 +77,10 @@ def test_every_variant_runs_on_the_default_engine(
         if not level["id"].startswith("int8"):
             assert set(level["layers"]) <= LAYERS
         assert sum(level["layer_types"].values()) == pytest.approx(level["ms"], rel=1e-3)
-    # The products of integers count for the layer that they stand for.
+    # The products of integers count for the layer that they represent.
     integers = set(levels["int8-dynamic"]["layers"])
     assert {"c", "d"} <= integers
-    # What only the variant has is there by itself.
+    # Layers of the variant alone are listed by themselves.
     assert "x_quantized" in integers - LAYERS
     assert "ConvInteger" in levels["int8-dynamic"]["layer_types"]
     for name in ("int8-dynamic", "int8-static"):

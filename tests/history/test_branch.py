@@ -36,7 +36,7 @@ BRANCH = "modelperf-history"
 
 
 @pytest.fixture(autouse=True)
-def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def unknown_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Git knows no name of a user, as on a fresh machine, and guesses none."""
     settings = tmp_path / "gitconfig"
     settings.write_text("[user]\n\tuseConfigOnly = true\n[init]\n\tdefaultBranch = main\n")
@@ -144,7 +144,7 @@ def test_pushed_lines_of_others_stay_first_and_common_lines_are_there_once(remot
 
 
 class Overtaken(HistoryBranch, frozen=True, kw_only=True):
-    """A branch to which somebody else pushes first, so many times."""
+    """A branch to which each rival pushes first."""
 
     rivals: list[Clone]
 
@@ -217,7 +217,7 @@ def test_a_shallow_clone_pushes_and_pulls_and_stays_shallow(
 
 
 def test_a_detached_checkout_without_tracked_branches_pushes(remote: Path) -> None:
-    """As a runner of CI has it: one commit that was fetched by its name."""
+    """A runner of CI has such a clone: one commit that was fetched by its name."""
     path = remote.parent / "checkout"
     git(remote.parent, "init", "-q", str(path))
     git(path, "remote", "add", "origin", remote.as_uri())
@@ -364,10 +364,10 @@ def test_a_refusal_of_the_remote_is_reported_with_its_reason(remote: Path) -> No
     hook.chmod(0o755)
     clone = Clone(remote, "one")
     clone.write(0)
-    told = refused(clone, clone.branch)
-    assert "pre-receive hook declined" in told
-    assert "contents: write" in told
-    # It is tried again, for somebody else may have had the branch locked.
+    error = refused(clone, clone.branch)
+    assert "pre-receive hook declined" in error
+    assert "contents: write" in error
+    # It is tried again, for another process may have had the branch locked.
     assert (remote / "tries").read_text().splitlines() == ["refuses"] * 5
 
 
@@ -377,7 +377,7 @@ def test_a_remote_that_is_not_there_is_named(remote: Path, tmp_path: Path) -> No
     assert "--remote" in refused(clone, HistoryBranch(clone.path, "upstream"))
     assert "--branch" in refused(clone, HistoryBranch(clone.path, name="a..b"))
     assert "no git repository" in refused(clone, HistoryBranch(tmp_path))
-    # What begins like an option is none.
+    # A name that begins like an option is not taken for one.
     assert "cannot be read" in refused(clone, HistoryBranch(clone.path, "--upload-pack=false"))
 
 
@@ -417,10 +417,10 @@ def test_the_commands_say_what_they_did(remote: Path, monkeypatch: pytest.Monkey
     )
     assert "--modelperf-history FOLDER" in run("history", "push").err
     clone.write(0, 1)
-    told = run("history", "push")
-    assert told.exit_code == 0
+    done = run("history", "push")
+    assert done.exit_code == 0
     commit = git(remote, "rev-parse", BRANCH)[:9]
-    assert told.out == (f"2 lines pushed to branch modelperf-history of origin (commit {commit})\n")
+    assert done.out == (f"2 lines pushed to branch modelperf-history of origin (commit {commit})\n")
     assert run("history", "push").out == (
         "nothing to push: branch modelperf-history of origin has all lines of the folder\n"
     )
@@ -440,10 +440,10 @@ def test_a_model_with_the_name_of_an_action_can_be_listed(
     monkeypatch.chdir(clone.path)
     clone.store.append([replace(make_line(), model="push+")])
     assert "push" in run("history", "./push").out
-    told = run("history", "--dir", "history", "push")
-    assert told.exit_code == 2
-    assert "modelperf history push --dir DIR" in told.err
-    assert "./push" in told.err
+    done = run("history", "--dir", "history", "push")
+    assert done.exit_code == 2
+    assert "modelperf history push --dir DIR" in done.err
+    assert "./push" in done.err
 
 
 @pytest.mark.parametrize("action", ["push", "pull"])

@@ -124,7 +124,7 @@ def test_the_most_certain_measurement_of_a_model_links_it(
 
 
 def test_a_point_that_measured_a_later_baseline_is_a_link() -> None:
-    """Of the runs of one model, only the most certain one is; that of a baseline is none."""
+    """Only the most certain run of one model is a link, and that of a baseline is not."""
     found = chain(
         make_line(0, 1.0, 0.0, baseline="a", digest="a"),
         make_line(1, 1.1, 0.004, baseline="a", digest="b"),
@@ -170,7 +170,7 @@ def test_a_run_that_measured_a_baseline_has_no_error_of_its_own() -> None:
 
 
 def test_a_run_whose_rounds_agree_by_chance_has_the_error_of_the_others() -> None:
-    """It would tell of a drift that is none; a model that did not change is known exactly."""
+    """It would report a drift that did not happen; an unchanged model has an error of zero."""
     found = chain(
         make_line(0, 1.0, 0.0),
         *(make_line(day, 1.0, 0.01) for day in range(1, 6)),

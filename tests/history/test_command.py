@@ -44,8 +44,8 @@ def write_lines(lines: Iterable[HistoryLine], folder: str = "history") -> None:
 
 
 def document(*arguments: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(run("history", "--json", "-", *arguments).out)
-    return told
+    content: dict[str, Any] = json.loads(run("history", "--json", "-", *arguments).out)
+    return content
 
 
 def test_each_case_has_a_line_and_each_step_its_commits_and_reasons(
@@ -119,8 +119,10 @@ def test_the_size_of_a_model_is_listed_since_runs_store_it() -> None:
     assert [step["shift"]["change"] for step in case["steps"]] == pytest.approx([0.2])
     rows = run("history", "--metric", "size_bytes", "--csv", "-").out.splitlines()
     assert len(rows) == 1 + len(sizes)
-    told = run("history", "--metric", "size_bytes", "--format", "github-action-benchmark").out
-    assert [(entry["value"], entry["unit"]) for entry in json.loads(told)] == [(6_000_000, "bytes")]
+    entries = json.loads(
+        run("history", "--metric", "size_bytes", "--format", "github-action-benchmark").out
+    )
+    assert [(entry["value"], entry["unit"]) for entry in entries] == [(6_000_000, "bytes")]
 
 
 def test_a_metric_without_points_says_why_and_what_can_be_listed() -> None:
@@ -227,7 +229,7 @@ def test_a_tag_without_a_date_is_passed_over(project: Path) -> None:
     git(project, "init", "-q")
     git(project, "commit", "-q", "--allow-empty", "-m", "one")
     commit = git(project, "rev-parse", "HEAD")
-    # As the oldest tags of Linux: they have no tagger.
+    # The oldest tags of Linux are like this: they have no tagger.
     tag = f"object {commit}\ntype commit\ntag v0\n\nzero\n"
     digest = git(project, "hash-object", "-t", "tag", "-w", "--literally", "--stdin", given=tag)
     git(project, "update-ref", "refs/tags/v0", digest)

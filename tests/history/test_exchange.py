@@ -1,4 +1,4 @@
-"""What other tools get of a history, held against what they read."""
+"""Exports of a history for other tools, compared with the formats that these read."""
 
 from __future__ import annotations
 

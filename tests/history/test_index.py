@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> HistoryFile:
 
 
 def listed(file: HistoryFile, query: HistoryQuery | None = None) -> tuple[History, bool]:
-    """What the index lists, and whether it read the lines for it."""
+    """Return what the index lists, and whether it read the lines for it."""
     root = file.path.parent.parent
     index = HistoryIndex(root.parent / "index", least_bytes=1)
     read: list[Path] = []

@@ -28,13 +28,13 @@ from tests.support.histories import ERROR, FIRST_DAY, REASON, commit_of, make_ca
 from tests.support.markup import EVIL, Markup, unpacked
 from tests.support.repository import git, needs_git
 
-# Of 30 cases with 1,000 points each.
+# The size for 30 cases with 1,000 points each.
 MAX_BYTES = 300_000
 TAG = Tag("v1.0", commit_of(1), FIRST_DAY)
 
 
 def shared_of(history: History) -> Any:  # noqa: ANN401  # whatever JSON can hold
-    """What a browser reads."""
+    """Return the data that a browser reads."""
     return json.loads(dump_data(history_data(history)))["history"]
 
 
@@ -84,15 +84,15 @@ def test_steps_baselines_and_reasons_are_at_their_points() -> None:
     assert step["text"] == "+10.5 %"
     assert step["range"] == f"{low:+.1f} … {high:+.1f} %"
     assert list(accumulate(numbers(entry["baselines"]))) == [0, 0, 1, 1]
-    assert {at: [shared["reasons"][each] for each in told]
-            for at, told in entry["reasons"].items()} == {"2": [REASON], "3": []}  # fmt: skip
+    assert {at: [shared["reasons"][each] for each in indices]
+            for at, indices in entry["reasons"].items()} == {"2": [REASON], "3": []}  # fmt: skip
 
 
 def test_reasons_of_several_runs_in_a_row_are_shown_once() -> None:
     case = make_case([0.0] * 6, steps=())
-    told = ((), (REASON,), (REASON,), (), (REASON,), (REASON, "b"))
+    by_run = ((), (REASON,), (REASON,), (), (REASON,), (REASON, "b"))
     points = tuple(
-        replace(point, reasons=reasons) for point, reasons in zip(case.points, told, strict=True)
+        replace(point, reasons=reasons) for point, reasons in zip(case.points, by_run, strict=True)
     )
     (entry,) = shared_of(make_history(replace(case, points=points)))["cases"]
     assert entry["reasons"] == {"1": [0], "3": [], "4": [0], "5": [0, 1]}
@@ -199,7 +199,7 @@ def test_the_page_has_the_sentences_of_the_terminal() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     history = replace(make_history(slower, same, tag=TAG), notes=("line 3 skipped",))
     text = Markup(render_page(history_report(history, made))).text
-    for told in (
+    for sentence in (
         "History of latency p50 1 step in 1 of 2 cases",
         "7 points of 2 cases of 2 models, from 2026-01-01 to 2026-01-04",
         "models/encoder.onnx b1-c1 on linux-x86_64-2c: +10.5 % (+9.9 … +11.1 %) between "
@@ -212,7 +212,7 @@ def test_the_page_has_the_sentences_of_the_terminal() -> None:
         "last tag v1.0",
         "2026-05-06 07:08 UTC",
     ):
-        assert told in text
+        assert sentence in text
 
 
 def test_a_history_without_steps_or_points_says_so() -> None:
@@ -281,9 +281,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_command_writes_a_page_with_links_to_the_remote(project: Path) -> None:
     git(project, "init", "-q")
     git(project, "remote", "add", "origin", "git@github.com:acme/models.git")
-    told = run("history", "--html", "page.html")
-    assert told.exit_code == 0
-    assert "history of latency p50" in told.out
+    done = run("history", "--html", "page.html")
+    assert done.exit_code == 0
+    assert "history of latency p50" in done.out
     data = json.loads(unpacked((project / "page.html").read_text(), "data"))["history"]
     assert data["commit_url"] == "https://github.com/acme/models/commit/{commit}"
     page = run("history", "--html", "-", "--commit-url", "http://git/c?id={commit}").out
@@ -304,7 +304,7 @@ def test_a_page_has_all_points_of_a_large_file(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--commit-url", "https://git/{commit}"], "add --html"),
         (["--html", "-", "--commit-url", "https://git/"], "with {commit} in it"),
@@ -313,8 +313,8 @@ def test_a_page_has_all_points_of_a_large_file(monkeypatch: pytest.MonkeyPatch) 
         (["--html", "no/folder/page.html"], "there is no folder"),
     ],
 )
-def test_options_that_exclude_a_page_are_refused(arguments: list[str], told: str) -> None:
-    assert told in refusal("history", *arguments)
+def test_options_that_exclude_a_page_are_refused(arguments: list[str], message: str) -> None:
+    assert message in refusal("history", *arguments)
 
 
 @needs_git

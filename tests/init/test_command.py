@@ -41,7 +41,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def answering(text: str, *arguments: str) -> tuple[int, str]:
-    """The exit code and output of the command where a terminal gives these answers."""
+    """Return the exit code and output of the command if a terminal gives these answers."""
     asking, answered = pty.openpty()
     try:
         os.write(asking, text.encode())
@@ -193,7 +193,7 @@ def test_the_noise_is_described_in_one_sentence() -> None:
 
 
 def survey(root: Path, sizes: dict[str, FoundSizes]) -> Survey:
-    """The survey where the search for sizes finds these, and fails for other models."""
+    """The survey if the search for sizes finds these, and fails for other models."""
 
     def find(path: Path) -> FoundSizes:
         if path.name not in sizes:
@@ -224,15 +224,15 @@ def test_a_table_has_the_reason_of_each_size(project: Path) -> None:
 def test_a_guessed_size_is_called_one_in_the_table_and_on_the_terminal(project: Path) -> None:
     size = FoundSize("seq", 64, ("x[1]",), "a usual size", is_guess=True)
     found = survey(project, {"dense.onnx": FoundSizes("dense", dims=(size,))})
-    told = "The work that is measured depends on a guessed size: give that of your data."
+    advice = "The work that is measured depends on a guessed size: give that of your data."
     assert found.tables["models/dense.onnx"] == (
-        f"# seq=64 in x[1]: a guess: a usual size\n# {told}\ndims = {{seq = 64}}\n"
+        f"# seq=64 in x[1]: a guess: a usual size\n# {advice}\ndims = {{seq = 64}}\n"
     )
     lines = render_report(survey_report(found), TextStyle(80)).splitlines()
     assert any(
         line.split() == ["models/dense.onnx", "new", "seq=64", "(a", "guess)"] for line in lines
     )
-    assert told in lines
+    assert advice in lines
 
 
 def test_a_model_without_sizes_is_reported_and_gets_no_table(project: Path) -> None:

@@ -157,8 +157,10 @@ def test_git_lfs_does_not_take_the_twins(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     text = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"
     (tmp_path / ".gitattributes").write_text(add_twins_line(text, "my baselines"))
-    told = git(tmp_path, "check-attr", "filter", "diff", "--", "my baselines/a/twin.onnx", "a.onnx")
-    assert told.splitlines() == [
+    printed = git(
+        tmp_path, "check-attr", "filter", "diff", "--", "my baselines/a/twin.onnx", "a.onnx"
+    )
+    assert printed.splitlines() == [
         "my baselines/a/twin.onnx: filter: unset",
         "my baselines/a/twin.onnx: diff: unset",
         "a.onnx: filter: lfs",
@@ -238,8 +240,8 @@ def test_each_change_is_shown_and_answered_once(tmp_path: Path) -> None:
     assert [change.part for change in settled.accepted] == [SetupPart.TABLES, SetupPart.CI]
     assert [change.part for change in asked] == [SetupPart.CI, SetupPart.GITATTRIBUTES]
     assert tuple(shown) == changes
-    nobody = settle_changes(changes, {SetupPart.TABLES: True}, shown.append, None)
-    assert [change.part for change in nobody.unanswered] == [SetupPart.CI, SetupPart.GITATTRIBUTES]
+    unasked = settle_changes(changes, {SetupPart.TABLES: True}, shown.append, None)
+    assert [change.part for change in unasked.unanswered] == [SetupPart.CI, SetupPart.GITATTRIBUTES]
 
 
 # -- the root

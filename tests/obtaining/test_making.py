@@ -53,7 +53,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
 def make(
     project: Path, name: str = "encoder", *, session: str | None = None, uses_kept: bool = True
 ) -> MadeModel:
-    """What a session gets that starts now, with its modules imported for the first time."""
+    """Return the model of a new session, with its modules imported for the first time."""
     sys.modules.pop("exporting", None)
     importlib.invalidate_caches()
     making = Making(

@@ -1,4 +1,4 @@
-"""What fixtures and functions return becomes a file, whatever form of a model it is."""
+"""Models that fixtures and functions return become a file, in whatever form they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.project import write_dense
 
 
 class ONNXProgram:
-    """What `torch.onnx.export` returns, as far as it matters here."""
+    """A stand-in for the result of `torch.onnx.export`."""
 
     def __init__(self, model: object) -> None:
         self.model = model

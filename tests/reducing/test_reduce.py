@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def stack(steps: Mapping[int, str] | None = None, *, doc: str = "") -> onnx.ModelProto:
-    """Products with activations; `steps` stand in place of some activations."""
+    """Products with activations; `steps` replace some activations."""
     lines, weights = [], {"half": np.array(0.5, np.float32), "square": np.eye(8, dtype=np.float32)}
     for layer in range(LAYERS):
         source = f"a{layer - 1}" if layer else "x"
@@ -105,7 +105,7 @@ def asked_of(
         request=ProfileRequest(),
         extensions=EXTENSIONS,
         tolerance=0.005,
-        # The clock of the engine stands still while the tests wait for a processor.
+        # The clock of the engine stops while the tests wait for a processor.
         max_seconds=3600.0,
         is_anonymous=is_anonymous,
     )

@@ -201,9 +201,9 @@ def test_the_readme_adds_up_kernels_that_differ_in_their_names_alone() -> None:
 @pytest.mark.parametrize("found", [make_reduction(), nothing_slower()])
 def test_the_document_is_one_of_its_type(found: Reduction) -> None:
     text = dump_reduction(found, "reduced")
-    told = msgspec.json.decode(text, type=REDUCTION.json_type)
-    assert told.verdict is found.verdict
-    assert (told.written is None) is (found.written is None)
+    document = msgspec.json.decode(text, type=REDUCTION.json_type)
+    assert document.verdict is found.verdict
+    assert (document.written is None) is (found.written is None)
     assert [unit["kept"] for unit in json.loads(text)["units"]] == [
         index == 1 for index in range(len(found.units))
     ]

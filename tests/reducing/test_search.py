@@ -77,8 +77,8 @@ class TableUnits:
 
 
 def search(units: TableUnits, longer: Sequence[float] | None = None) -> UnitSearch:
-    told = [b - a for a, b in zip(units.before, units.after, strict=True)]
-    return find_smallest(longer or told, units, RULE, lambda: 0.0)
+    growth = [b - a for a, b in zip(units.before, units.after, strict=True)]
+    return find_smallest(longer or growth, units, RULE, lambda: 0.0)
 
 
 @given(st.data(), st.integers(1, 80))
@@ -88,7 +88,7 @@ def test_one_slow_unit_is_found_at_any_position_and_with_any_profile(
     slow = data.draw(st.integers(0, count - 1))
     profile = data.draw(st.permutations([float(each) for each in range(count)]))
     after = [1.0] * count
-    # So slow that all units together are still slower than allowed.
+    # So slow that all units together are still beyond the tolerance.
     after[slow] += count
     found = search(TableUnits([1.0] * count, after), profile)
     assert (found.kept, found.is_smallest) == ((slow,), True)

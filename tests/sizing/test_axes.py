@@ -1,4 +1,4 @@
-"""What operators want of an axis is found by following it from the input."""
+"""Wishes of operators for an axis are found by following it from the input."""
 
 from __future__ import annotations
 

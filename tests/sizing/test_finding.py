@@ -51,7 +51,7 @@ TRACED = """g (int64[1,S] ids, int64[1,T] more) => (float[1,S,4] y) {
     m = Gather(words, more)
     y = Add(a, m)
 }"""
-# The axis is lost to the search where the target of the Reshape is made of the input's own shape.
+# The axis is lost to the search if the target of the Reshape is made of the input's own shape.
 WIDE_WINDOW = """g (float[1,S] x) => (float[1,1,a] y) <int64[1] one = {1}> {
     shape = Shape(x)
     target = Concat<axis = 0>(one, shape)
@@ -134,7 +134,7 @@ def test_a_larger_size_that_does_not_run_leaves_the_usual_one() -> None:
     [("3", 16, 224), ("3", 80, 240), ("1,3", 80, 240), ("1,4", 2, 64)],
 )
 def test_images_are_recognized_by_their_channels(channels: str, stride: int, size: int) -> None:
-    """Detectors of torchvision take images without a batch; the latents of a diffuser are none."""
+    """Detectors of torchvision take images without a batch; diffusers take latents, not images."""
     image = "x" if "," in channels else "i"
     model = parse(
         f"""g (float[{channels},H,W] x) => (float[1,4,a,b] y) <int64[1] first = {{0}}> {{
@@ -170,8 +170,8 @@ def test_sizes_behind_strides_do_not_determine_the_size_of_an_input() -> None:
 
 def test_an_operator_without_elements_determines_no_size() -> None:
     dims = [OpenDim("S", (Candidate(64, ""),))]
-    told = choices_told(MisfitError("", where="Add 'a'", sizes=(64, 0)), dims, next(choices(dims)))
-    assert {each["S"].size for each in told} == {64}
+    found = choices_told(MisfitError("", where="Add 'a'", sizes=(64, 0)), dims, next(choices(dims)))
+    assert {each["S"].size for each in found} == {64}
 
 
 def test_a_mask_covers_the_cache_and_what_is_new() -> None:
@@ -215,7 +215,7 @@ def test_a_found_choice_runs() -> None:
 
 
 def test_a_choice_that_fits_and_does_not_run_is_left() -> None:
-    # The engine refuses another number of elements than 320; shapes alone do not tell.
+    # The engine refuses another number of elements than 320; shapes alone do not show it.
     model = parse(
         """g (float[1,S] x, int64[1] n) => (float[m] y) <int64[1] all = {320}> {
             k = Mul(n, all)

@@ -1,4 +1,4 @@
-"""The reports of a sweep: what stands in the text, the JSON and the CSV, and how they look."""
+"""The reports of a sweep: the content of the text, the JSON and the CSV, and their layout."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_items_a_second_and_the_mark_of_the_best_are_shown_at_any_width(width: i
 
 
 def spot_lines(sweep: Sweep) -> list[str]:
-    """What a text says of the best, below the names of the models."""
+    """Return the lines of a text about the best, below the names of the models."""
     opening = sweep_report(sweep, COMMAND_WORDING).opening
     return [line.text for line in opening[len(sweep.sides) :] if line.on is On.TEXT]
 

@@ -65,7 +65,7 @@ def sweep(  # noqa: PLR0913  # what is swept, and over what
     all_layers: bool = False,
     options: dict[str, str] | None = None,
     seen: list[Progress] | None = None,
-    told: list[str] | None = None,
+    plans: list[str] | None = None,
 ) -> Sweep:
     policy = POLICY if engine == "timed" else SamplingPolicy(max_seconds=1.0)
     setup = Setup(engine=extensions.engines.find(engine), policy=policy, options=options or {})
@@ -79,17 +79,17 @@ def sweep(  # noqa: PLR0913  # what is swept, and over what
     return asked.run(
         extensions,
         lambda progress: None if seen is None else seen.append(progress),
-        lambda plan: None if told is None else told.append(plan),
+        lambda plan: None if plans is None else plans.append(plan),
     )
 
 
 def test_one_model_at_every_configuration(models: Path, extensions: Extensions) -> None:
     seen: list[Progress] = []
-    told: list[str] = []
+    plans: list[str] = []
     found = sweep(
-        models, ["base.onnx"], extensions, batch=(1, 4), streams=(1, 2), seen=seen, told=told
+        models, ["base.onnx"], extensions, batch=(1, 4), streams=(1, 2), seen=seen, plans=plans
     )
-    (plan,) = told
+    (plan,) = plans
     assert plan == (
         "4 configurations, up to 30.0 s each, and the best in detail: up to 2 min 30 s; more if "
         "sessions take longer than 15.0 s to load"
@@ -122,10 +122,10 @@ def test_one_model_at_every_configuration(models: Path, extensions: Extensions) 
 
 
 def test_all_layers_are_those_of_every_case(models: Path, extensions: Extensions) -> None:
-    told: list[str] = []
+    plans: list[str] = []
     sizes: dict[str, Any] = {"batch": (1, 4), "streams": (1, 2), "all_layers": True}
-    found = sweep(models, ["base.onnx"], extensions, told=told, **sizes)
-    assert told[0].startswith(
+    found = sweep(models, ["base.onnx"], extensions, plans=plans, **sizes)
+    assert plans[0].startswith(
         "4 configurations, up to 30.0 s each, and 2 cases in detail: up to 3 min"
     )
     assert [case.case.id for case in known(found.profile).cases] == ["b1-c1", "b4-c1"]
@@ -267,8 +267,8 @@ def test_requests_of_one_session_run_at_once_and_each_has_outputs_of_its_own(
 
     def infer(request: Callable[[], Any]) -> npt.NDArray[Any]:
         together.wait()
-        told = request()
-        (y,) = told.values() if isinstance(told, Mapping) else told
+        answer = request()
+        (y,) = answer.values() if isinstance(answer, Mapping) else answer
         return np.asarray(y)
 
     with ThreadPoolExecutor(streams) as threads:

@@ -109,7 +109,7 @@ def test_undecided_are_those_whose_interval_goes_beyond_the_threshold(
     for point in made:
         if point.latency is None:
             continue
-        # Where the median has no interval, it may be anything from the fastest on.
+        # Without an interval, the median may be anything from the fastest on.
         low_ms = (point.latency_interval_ms or (point.latency.min_ms,))[0]
         if low_ms <= threshold_ms < upper_bound(point):
             crossing.add(point.id)

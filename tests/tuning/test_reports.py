@@ -112,12 +112,12 @@ def test_a_single_round() -> None:
 
 def test_without_a_winner_the_excluded_gain_is_shown() -> None:
     text = render_tuning(make_tuning(nothing_helps()), TextStyle(100))
-    for told in (
+    for sentence in (
         "nothing is shown to help (99 %)",
         "no set of options above gains more than 1.3 %",
         "enable_mem_pattern=0 looked faster, and 35 fresh rounds did not confirm it: x1.01 (0.98 …",
     ):
-        assert told in text
+        assert sentence in text
     assert "pyproject.toml" not in text
 
 

@@ -41,7 +41,7 @@ def test_options_that_help_alone_are_combined_and_confirmed_against_the_baseline
 
 
 def test_more_options_lead_only_if_they_are_shown_faster_than_fewer() -> None:
-    """The second option gains nothing beside the first, so it is not recommended."""
+    """The second option gains nothing in addition to the first, so it is not recommended."""
     duets = FakeDuets({"a=1": 1.3})
     case = tune(duets, "a=1", "a=1+b=1")
     assert case.winner == OptionSet({"a": "1"})
@@ -50,7 +50,7 @@ def test_more_options_lead_only_if_they_are_shown_faster_than_fewer() -> None:
 
 
 def test_a_set_that_the_contest_shows_to_be_slower_does_not_count_as_equal() -> None:
-    """Both intervals of the race overlap, and beside one another the second is 5 % slower."""
+    """Both intervals of the race overlap, and in direct comparison the second is 5 % slower."""
     duets = FakeDuets({"a=1": 1.3, "a=2": 1.235})
     case = tune(duets, "a=1", "a=2+b=1")
     assert ("a=2, b=1", "a=1") in duets.met
@@ -97,19 +97,19 @@ def test_outputs_that_vary_by_themselves_are_not_compared() -> None:
     assert OUTPUTS_VARY in case.notes
 
 
-class UntoldOutputs(FakeDuets):
-    """The engine does not tell outputs, or only that they are texts."""
+class WithoutOutputs(FakeDuets):
+    """The engine returns no outputs, or only their types."""
 
-    told: Mapping[str, Sent] | None = None
+    output: Mapping[str, Sent] | None = None
 
     def visit(self, visit: Visit) -> list[DuetRound]:
         rounds = super().visit(visit)
-        self.outputs = dict.fromkeys(self.outputs, self.told)
+        self.outputs = dict.fromkeys(self.outputs, self.output)
         return rounds
 
 
 def test_a_winner_whose_outputs_were_not_compared_has_a_note() -> None:
-    duets = UntoldOutputs({"a=1": 2.0})
+    duets = WithoutOutputs({"a=1": 2.0})
     case = tune(duets, "a=1")
     assert case.winner == OptionSet({"a": "1"})
     (note,) = case.notes
@@ -117,7 +117,7 @@ def test_a_winner_whose_outputs_were_not_compared_has_a_note() -> None:
         "it is unknown whether a=1 changes the outputs: the engine does not return the outputs of "
         "a model. Compare them yourself"
     )
-    duets.told = {"y": ("object", (1,), None)}
+    duets.output = {"y": ("object", (1,), None)}
     (note,) = tune(duets, "a=1").notes
     assert "changes the outputs: not compared: no numbers, or more than 64.00 MiB" in note
     assert tune(FakeDuets({"a=1": 2.0}), "a=1").notes == ()

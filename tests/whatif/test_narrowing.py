@@ -105,7 +105,7 @@ def test_a_residual_stream_is_one_group(tmp_path: Path) -> None:
 
 
 def test_a_depthwise_convolution_loses_groups(tmp_path: Path) -> None:
-    """Twice as many outputs as inputs: a channel that goes takes both of its outputs along."""
+    """Two outputs for each input: a channel that goes takes both of its outputs along."""
     model = model_of(
         """g (float[1, 3, 8, 8] x) => (y) {
             a = Conv (x, w0)
@@ -145,7 +145,7 @@ def test_each_block_of_a_grouped_convolution_loses_as_much(tmp_path: Path) -> No
     "weight", ["k = Reshape (w1, same)", "k = DequantizeLinear <axis = 0> (q1, scales)"]
 )
 def test_each_block_with_a_computed_weight_loses_as_much(tmp_path: Path, weight: str) -> None:
-    """Of 16 rows in 4 blocks, 3 would be left without regard to the blocks."""
+    """Without the blocks, 3 of 16 rows in 4 blocks would be left."""
     model = model_of(
         f"""g (float[1, 3, 8, 8] x) => (y) <int64[4] same = {{16, 2, 1, 1}}> {{
             a = Conv (x, w0)
@@ -251,7 +251,7 @@ NARROWED: dict[str, Case] = {
          "w3": (2, 12, 1, 1)},
         shapes={"w2": (8, 2, 2, 2)}, macs=64 * 4 * 27 + 16 * 8 * 4 + 16 * 8 * 2 * 4 + 64 * 2 * 6,
     ),
-    "a flattened channel is as many rows as it has places": Case(
+    "a flattened channel has one row for each of its places": Case(
         """g (float[2, 3, 4, 5] x) => (y) <int64[2] t = {2, 160}> {
             a = Conv (x, w0)
             f = Reshape (a, t)
@@ -305,7 +305,7 @@ NARROWED: dict[str, Case] = {
         }""",
         {"wq": (16, 16), "wk": (16, 8), "wo": (16, 16)}, shapes={"wq": (16, 8), "wk": (16, 4)},
     ),
-    # A depthwise convolution and a Slice of as many columns as there are numbers beside 0.
+    # A depthwise convolution, and a Slice with a column for each number other than 0.
     "nodes of unknown shapes stay as they are": Case(
         """g (float[1, 3, 4, 4] x) => (y, z) <int64[1] zero = {0}, int64[1] two = {2}> {
             a = Conv (x, w0)
@@ -391,7 +391,7 @@ def test_attention_loses_whole_heads(tmp_path: Path) -> None:
 
 
 def test_targets_that_are_computed_from_shapes_are_written_down(tmp_path: Path) -> None:
-    """As exporters write a Reshape: batch and length of the data, and a constant head size."""
+    """Exporters write such a Reshape: batch and length of the data, and a constant head size."""
     computed = _ATTENTION.replace(
         "qr = Reshape (qb, t)",
         """n = Shape (qb)
@@ -461,7 +461,7 @@ def test_an_only_channel_is_not_squeezed_away(tmp_path: Path, batch: int, opset:
     ],
 )
 def test_no_part_of_a_layer_is_left_empty(tmp_path: Path, halves: str) -> None:
-    """All weak channels are in one half, which no weight tells from the other."""
+    """All weak channels are in one half, and no weight distinguishes the halves."""
     weak = np.repeat(np.array([1, 0.01], np.float32), 4).reshape(8, 1, 1, 1)
     model = model_of(
         f"""g (float[1, 3, 4, 4] x) => (y)
@@ -538,7 +538,7 @@ def test_weights_behind_nodes_of_constants_are_cut_where_they_are_stored(
     }  # fmt: skip
     cut = {t.name: t for t in onnx.load(str(tmp_path / "n.onnx")).graph.initializer}
     assert cut["w8"].data_type == model.graph.initializer[2].data_type
-    # Those whose columns of real numbers are the smallest went.
+    # The channels whose columns of real numbers are the smallest went.
     w8, scale, zero = map(numpy_helper.to_array, model.graph.initializer[2:])
     norms = np.square((w8.astype(float) - zero) * scale).sum(axis=0)
     wanted = np.sort(np.argsort(norms, kind="stable")[8:])
@@ -633,7 +633,7 @@ def test_weights_that_nodes_make_get_another_shape(tmp_path: Path) -> None:
     )
     narrow(model, tmp_path)
     assert macs(tmp_path / "n.onnx") == 16 * (8 * 3 + 8 * 8 + 2 * 8)
-    # The old shapes are no longer there.
+    # The old shapes are gone.
     assert shapes_of(tmp_path / "n.onnx") == {}
 
 
@@ -659,7 +659,7 @@ _CHAIN_WEIGHTS = {"w": (64, 128), "v": (128, 64)}
 
 @pytest.mark.parametrize("outside", [False, True])
 def test_weights_in_external_data(tmp_path: Path, *, outside: bool) -> None:
-    """They come into the model, or lie in a file beside it where it would be too large."""
+    """They come into the model, or into a file next to it if it would be too large."""
     model = model_of(_CHAIN, _CHAIN_WEIGHTS)
     onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="m.bin")
     (tmp_path / "out").mkdir()
@@ -679,7 +679,7 @@ def test_weights_in_external_data(tmp_path: Path, *, outside: bool) -> None:
 
 
 def test_external_data_of_a_body_come_into_the_model(tmp_path: Path) -> None:
-    """A tensor of a body is not cut, but the model lies in another folder."""
+    """A tensor of a body is not cut, but the model is in another folder."""
     model = model_of(
         """g (float[1, 64] x, bool c) => (y) {
             a = MatMul (x, w)

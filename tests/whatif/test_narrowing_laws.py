@@ -1,4 +1,4 @@
-"""What is nothing can go: without the channels that are zero a model computes the same.
+"""Channels that are zero can go: without them a model computes the same.
 
 Random small networks are narrowed; whatever goes is then set to zero in the model as it was, where
 it is made: rows of kernels, columns of matrices, biases, scales and shifts. The narrowed model of
@@ -121,7 +121,7 @@ def _excited(net: Net, draw: Draw, x: str) -> str:
 
 
 def _skipped(net: Net, draw: Draw, x: str) -> str:
-    """Down, up by a transposed convolution, and beside what was there before."""
+    """Down, up by a transposed convolution, and joined with what was there before."""
     down = net.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
     inner = _plain(net, draw, down)
     width = draw(st.integers(2, 8))
@@ -191,7 +191,7 @@ def test_a_model_without_its_zeros_computes_the_same(
 ) -> None:
     model = data.draw(networks(block))
     choice = select_channels(load(model), share)
-    # Of a few channels a share can be none.
+    # A share of a few channels can be zero channels.
     assume(choice.selection.groups)
     plan = choice.plan
     made = {made.weight for made in plan.related.findings.made}

@@ -1,4 +1,4 @@
-"""The outputs of variants against a tolerance: which are judged, marked, and told."""
+"""The outputs of variants against a tolerance: which are judged, marked, and reported."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ from tests.support.whatifs import (
     render_whatif_page,
 )
 
-# Beside plotly, which has some 1.6 MB.
+# In addition to plotly, which has some 1.6 MB.
 MAX_BYTES = 200_000
 LAYERS = make_layers()
 CASE = make_case(LAYERS)
 
 
 def entry_of(case: WhatIfCase) -> Any:  # noqa: ANN401  # whatever JSON can hold
-    """What a browser reads of the case."""
+    """Return the data of the case that a browser reads."""
     (model,) = json.loads(dump_data(whatif_data(make_whatif(case))))["models"]
     return model["cases"][0]["whatif"]
 
@@ -100,17 +100,17 @@ def test_operators_that_only_a_variant_has_come_after_those_of_the_model() -> No
 
 def test_a_time_of_a_layer_that_the_model_does_not_have_is_not_lost() -> None:
     case = with_level(CASE, 4, layers={**CASE.levels[4].layers, "quantized_input": 0.25})
-    *layers, beside = entry_of(case)["layers"]
+    *layers, extra = entry_of(case)["layers"]
     assert len(layers) == len(LAYERS)
-    assert beside["id"] == "quantized_input"
-    assert not beside["is_layer"]
-    assert beside["ms"] == [None, None, None, None, 0.25, None]
+    assert extra["id"] == "quantized_input"
+    assert not extra["is_layer"]
+    assert extra["ms"] == [None, None, None, None, 0.25, None]
 
 
 def test_the_page_says_all_that_the_terminal_does() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     text = Markup(render_whatif_page(make_whatif(CASE), made=made)).text
-    for told in (
+    for sentence in (
         "encoder.onnx: what if 1 of 6 levels failed",
         "6.700 149.3 4.762 210.0 x1.41 Pruned 0.9",
         "Pruned 0.7 (estimate) 5.796 172.5 x1.21 6.000 M 12.00 k 70.0 %",
@@ -135,7 +135,7 @@ def test_the_page_says_all_that_the_terminal_does() -> None:
         "how: 24 rounds in 4 duets",
         "2026-05-06 07:08 UTC",
     ):
-        assert told in text
+        assert sentence in text
 
 
 def test_the_page_names_what_makes_outputs_meaningless() -> None:

@@ -94,10 +94,10 @@ def test_exactly_the_share_is_zero_and_the_smallest_weights_go_first(
         f"g (float[1,{before.size}] x) => (float[1,1] y) {{ y = MatMul(x, w) }}",
         {"w": before.reshape(-1, 1)},
     )
-    told, pruned = prune(model, tmp_path_factory.mktemp("p"), share, seed=seed)
+    done, pruned = prune(model, tmp_path_factory.mktemp("p"), share, seed=seed)
     after = weights(pruned)["w"].reshape(-1)
     wanted = max(round(share * before.size), int((before == 0).sum()))
-    assert int((after == 0).sum()) == wanted == told.zeros
+    assert int((after == 0).sum()) == wanted == done.zeros
     kept, gone = after != 0, (after == 0) & (before != 0)
     np.testing.assert_array_equal(after[kept], before[kept])
     if kept.any() and gone.any():
@@ -134,15 +134,15 @@ def test_zeros_that_are_there_stay_and_count(tmp_path: Path) -> None:
     sparse = random_floats(10, 10)
     sparse[:8] = 0
     model = parse("g (float[1,10] x) => (float[1,10] y) { y = MatMul(x, w) }", {"w": sparse})
-    told, pruned = prune(model, tmp_path, 0.5)
-    assert told == Pruned(weights=1, elements=100, zeros=80, generated=0)
+    done, pruned = prune(model, tmp_path, 0.5)
+    assert done == Pruned(weights=1, elements=100, zeros=80, generated=0)
     np.testing.assert_array_equal(weights(pruned)["w"], sparse)
 
 
 def test_weights_of_products_are_pruned_and_no_others(tmp_path: Path) -> None:
     source = perceptron()
-    told, pruned = prune(source, tmp_path, 0.5)
-    assert told == Pruned(weights=2, elements=192, zeros=96, generated=0)
+    done, pruned = prune(source, tmp_path, 0.5)
+    assert done == Pruned(weights=2, elements=192, zeros=96, generated=0)
     before, after = weights(source), weights(pruned)
     assert [int((after[n] == 0).sum()) for n in ("a", "b")] == [64, 32]
     for name in ("bias", "offset"):
@@ -163,8 +163,8 @@ def test_a_table_that_is_looked_up_is_not_pruned_unless_it_is_multiplied_with_to
         y = MatMul(s, t)
     }"""
     model = parse(text, {"table": random_floats(20, 5), "tied": random_floats(20, 5, seed=1)})
-    told, pruned = prune(model, tmp_path, 0.5)
-    assert told.weights == 1
+    done, pruned = prune(model, tmp_path, 0.5)
+    assert done.weights == 1
     counts = {name: int((values == 0).sum()) for name, values in weights(pruned).items()}
     assert counts == {"table": 0, "tied": 50}
 
@@ -189,13 +189,13 @@ def test_the_weights_of_recurrent_layers_and_of_bodies_are_pruned(tmp_path: Path
             "b": random_floats(1, 32, seed=2),
         },
     )
-    told, pruned = prune(model, tmp_path, 0.5)
+    done, pruned = prune(model, tmp_path, 0.5)
     after = weights(pruned)
-    assert told.weights == 3
+    assert done.weights == 3
     assert [int((after[n] == 0).sum()) for n in ("w", "r", "b")] == [32, 32, 0]
     inner = numpy_helper.to_array(pruned.graph.node[1].attribute[0].g.node[0].attribute[0].t)
     np.testing.assert_array_equal(inner.reshape(-1), [0] * 8 + list(range(9, 17)))
-    assert told.zeros == 32 + 32 + 8
+    assert done.zeros == 32 + 32 + 8
 
 
 def test_weights_that_cannot_be_pruned_are_reported_with_the_reason(tmp_path: Path) -> None:
@@ -219,9 +219,9 @@ def test_weights_that_cannot_be_pruned_are_reported_with_the_reason(tmp_path: Pa
             "scales": np.ones(4, np.float32), "free": random_floats(4, 4, seed=1),
         },
     )  # fmt: skip
-    told, _ = prune(model, tmp_path, 0.5)
-    assert told.weights == 1
-    assert told.skipped == (
+    done, _ = prune(model, tmp_path, 0.5)
+    assert done.weights == 1
+    assert done.skipped == (
         UnprunedWeight("bytes", "it is stored as int8"),
         UnprunedWeight(
             "halves", "the multiplied tensor is computed from it and has other elements"
@@ -265,8 +265,8 @@ def test_every_operator_that_is_listed_is_one_that_is_counted() -> None:
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
 def test_a_model_without_weights_gets_some_that_it_can_run_with(tmp_path: Path, name: str) -> None:
     path = tmp_path / "pruned.onnx"
-    told = write_pruned(bind(light_model(name)), path, 0.8)
-    assert told.generated == told.weights
+    done = write_pruned(bind(light_model(name)), path, 0.8)
+    assert done.generated == done.weights
     onnx.checker.check_model(str(path), full_check=True)
     profile = profile_model(str(path), ProfileRequest(sparsity=True)).cases[0].static
     assert profile.macs == LIGHT_MODELS[name].macs
@@ -284,7 +284,7 @@ def test_a_model_without_weights_gets_some_that_it_can_run_with(tmp_path: Path, 
 
 
 def test_numbers_that_are_made_keep_the_deviation_through_layers(tmp_path: Path) -> None:
-    """Twenty layers with a ReLU behind each: He's deviation neither grows nor shrinks."""
+    """Twenty layers with a ReLU after each: He's deviation neither grows nor shrinks."""
     lines = [
         f"w{i} = ConstantOfShape(shape) m{i} = MatMul({f'r{i - 1}' if i else 'x'}, w{i}) "
         f"r{i} = Relu(m{i})"
@@ -301,16 +301,16 @@ def test_numbers_that_are_made_keep_the_deviation_through_layers(tmp_path: Path)
     assert set(weights(stored)) == {f"w{i}" for i in range(20)}
     outputs = run(stored, {"x": random_floats(64, 128)})
     assert 0.1 < outputs.std() < 10
-    told, pruned = prune(model, tmp_path, 0.0)
-    assert (told.zeros, told.generated) == (0, 20)
+    done, pruned = prune(model, tmp_path, 0.0)
+    assert (done.zeros, done.generated) == (0, 20)
     assert weights(pruned).keys() == weights(stored).keys()
     np.testing.assert_array_equal(weights(pruned)["w7"], weights(stored)["w7"])
 
 
 def test_a_share_of_nothing_computes_the_same(tmp_path: Path) -> None:
     source = perceptron()
-    told, pruned = prune(source, tmp_path, 0.0)
-    assert told.zeros == 0
+    done, pruned = prune(source, tmp_path, 0.0)
+    assert done.zeros == 0
     feeds = {"x": random_floats(3, 8)}
     np.testing.assert_array_equal(run(source, feeds), run(pruned, feeds))
 
@@ -322,9 +322,9 @@ def test_weights_in_external_data_are_read_and_taken_into_the_file(tmp_path: Pat
     before = weights(onnx.load(source))
     target = tmp_path / "target"
     target.mkdir()
-    told, pruned = prune(source, target, 0.5)
+    done, pruned = prune(source, target, 0.5)
     assert [p.name for p in target.iterdir()] == ["pruned.onnx"]
-    assert told.zeros == 96
+    assert done.zeros == 96
     after = weights(pruned)
     np.testing.assert_array_equal(after["bias"], before["bias"])
     kept = after["a"] != 0
@@ -363,8 +363,8 @@ def test_a_disk_that_fills_up_leaves_no_half_model(tmp_path: Path) -> None:
 
 def test_the_weights_of_local_functions_are_pruned(tmp_path: Path) -> None:
     source = nested()
-    told, pruned = prune(source, tmp_path, 0.5)
-    assert (told.weights, told.generated) == (4, 1)
+    done, pruned = prune(source, tmp_path, 0.5)
+    assert (done.weights, done.generated) == (4, 1)
     onnx.checker.check_model(pruned)
     feeds = {"c": np.array(1, np.bool_), "x": random_floats(2, 40)}
     assert run(pruned, feeds).shape == run(source, feeds).shape

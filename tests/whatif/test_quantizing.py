@@ -1,6 +1,6 @@
-"""Models in 8-bit integers: they run on both engines, and what the quantizer cannot do is told.
+"""Models in 8-bit integers: they run on both engines, and the quantizer's limits are reported.
 
-The quantizer has a process of its own where that is what a test is about, or could spoil it.
+The quantizer has a process of its own if a test is about that, or could suffer without it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ENDLESS = """
     }
 """
 
-# Put behind the quantizer.
+# Appended to the quantizer.
 CANNOT_PREPARE = """
 def quant_pre_process(*_, **__):
     raise RuntimeError("no\x1b shapes\\nand a stack")
@@ -73,9 +73,9 @@ COMPUTING = """
 import signal
 
 def quantize_file(*_, **__):
-    told, tell = [], signal.getsignal(signal.SIGALRM)
-    signal.signal(signal.SIGALRM, lambda *signals: told.append(tell(*signals)))
-    while len(told) < 3:
+    calls, answer = [], signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, lambda *signals: calls.append(answer(*signals)))
+    while len(calls) < 3:
         pass
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     raise ValueError("said it several times")
@@ -153,7 +153,7 @@ def quantize_saved(
     given: Sequence[Mapping[str, Feed]] = (),
     **options: Any,  # noqa: ANN401  # those of `quantize`
 ) -> tuple[str, ...]:
-    """What is said of the model that is quantized to `target.onnx`."""
+    """Return the messages about the model that is quantized to `target.onnx`."""
     return quantize(save(folder, model), folder / "target.onnx", form, given, **options)
 
 
@@ -217,11 +217,11 @@ def test_a_quantized_model_answers_on_both_engines_about_as_the_model_does(
 def test_products_that_stay_in_floats_are_reported(tmp_path: Path, inline: StartWorker) -> None:
     source, target = save(tmp_path, transformer()), tmp_path / "target.onnx"
     given = feeds(2, 8, 32)
-    told = quantize(source, target, "dynamic", given, start=inline)
-    assert told == ("2 of 7 products stay in floats: 2 MatMul",)
+    notes = quantize(source, target, "dynamic", given, start=inline)
+    assert notes == ("2 of 7 products stay in floats: 2 MatMul",)
     assert operators(target)["MatMulInteger"] == 5
-    told = quantize(source, target, "static", given, start=inline)
-    assert told == ()
+    notes = quantize(source, target, "static", given, start=inline)
+    assert notes == ()
     assert operators(target)["MatMulInteger"] == 0
     assert read_products(target).of_integers == 7
 
@@ -229,7 +229,7 @@ def test_products_that_stay_in_floats_are_reported(tmp_path: Path, inline: Start
 def test_quantizing_leaves_no_files_and_prints_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither in a log nor in the folders: the quantizer writes a file beside the model."""
+    """Neither in a log nor in the folders: the quantizer writes a file next to the model."""
     source, target = save(tmp_path, transformer()), tmp_path / "target.onnx"
     for form in FORMS:
         quantize(source, target, form, feeds(2, 8, 32))
@@ -261,8 +261,8 @@ def test_a_model_of_an_old_opset_without_weights_is_converted_with_a_note(
 ) -> None:
     source, target = tmp_path / "stored.onnx", tmp_path / "target.onnx"
     write_stored(load_model(open_model(light_model("squeezenet"))), source)
-    told = quantize(source, target, "dynamic", [], start=inline)
-    assert told == ("converted from opset 9 to 11, which the quantizer needs",)
+    notes = quantize(source, target, "dynamic", [], start=inline)
+    assert notes == ("converted from opset 9 to 11, which the quantizer needs",)
     assert operators(target)["ConvInteger"] == 26
 
 
@@ -281,7 +281,7 @@ def test_a_weight_that_nodes_compute_is_quantized(
             "b": random_floats(10, seed=1),
         },
     )
-    # As models of other tools say it of everything between their nodes.
+    # Models of other tools declare this of everything between their nodes.
     model.graph.value_info.append(
         onnx.helper.make_tensor_value_info("w", TensorProto.FLOAT, (10, 16))
     )
@@ -329,8 +329,8 @@ def test_a_model_that_cannot_be_prepared_is_quantized_as_it_is(
 ) -> None:
     text = Path(onnxruntime_quantizer.__file__).read_text("utf-8")
     options = {"code": code(text + CANNOT_PREPARE), "start": inline}
-    told = quantize_saved(tmp_path, convolutions(), "static", feeds(1, 3, 16, 16), **options)
-    assert told == (r"not prepared for quantization: RuntimeError: no\x1b shapes",)
+    notes = quantize_saved(tmp_path, convolutions(), "static", feeds(1, 3, 16, 16), **options)
+    assert notes == (r"not prepared for quantization: RuntimeError: no\x1b shapes",)
     assert read_products(tmp_path / "target.onnx").of_integers == 3
     assert [p.name for p in (tmp_path / "source").iterdir()] == ["model.onnx"]
 
@@ -367,18 +367,18 @@ def test_an_input_that_is_the_same_in_all_inferences_is_sent_once(tmp_path: Path
     assert sent == [["mask", "x"], ["x"], ["x"]]
 
 
-@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot see how a child ended")
 def test_a_quantizer_that_crashes_is_reported_with_its_last_output_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(MeasureError) as failed:
         quantize_saved(tmp_path, convolutions(), code=code(CRASHING))
-    told = str(failed.value)
-    assert told.startswith(
+    notes = str(failed.value)
+    assert notes.startswith(
         "dynamic INT8: the worker was killed by SIGSEGV (segmentation fault) in ONNX Runtime's "
         "quantizer. Its last output:\nFatal Python error: Segmentation fault\n"
     )
-    assert told.endswith("in quantize_file")
+    assert notes.endswith("in quantize_file")
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 
 
@@ -395,9 +395,9 @@ def test_a_calibration_without_end_is_ended_after_the_limit(tmp_path: Path) -> N
     options = {"limit_s": 1.0, "start": process(PatientWorker)}
     with pytest.raises(MeasureError) as failed:
         quantize_saved(tmp_path, model, "static", feeds(4, 4), **options)
-    told = str(failed.value)
-    assert told.startswith("static INT8: no answer for 1 s ")
-    assert "quantizer" in told
+    notes = str(failed.value)
+    assert notes.startswith("static INT8: no answer for 1 s ")
+    assert "quantizer" in notes
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 
 

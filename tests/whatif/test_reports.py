@@ -1,4 +1,4 @@
-"""The reports of a what-if: what stands in the text, the JSON and the CSV, and how they look."""
+"""The reports of a what-if: the content of the text, the JSON and the CSV, and their layout."""
 
 from __future__ import annotations
 
@@ -569,7 +569,7 @@ def test_the_csv_of_a_level_and_of_its_layers() -> None:
     assert (conv["name"], conv["op_type"]) == ("stage0/conv_output_0", "Conv")
     assert conv["weight"] == "stage0/conv.weight"
     softmax = [r for r in rows if r["op_type"] == "Softmax" and r["row"] == "layer"]
-    # No speedup is told of what ran outside of the accelerated engine.
+    # There is no speedup of what ran outside of the accelerated engine.
     assert {r["speedup"] for r in softmax if r["outside"] == "yes"} == {""}
     assert {r["level"] for r in softmax if r["outside"] == "yes"} == {"Pruned 0.9"}
     assert level_row(rows, "INT8 static")["failure"].startswith("INT8 static needs")

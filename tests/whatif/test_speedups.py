@@ -44,7 +44,7 @@ def profile(ms: float) -> CaseProfile:
 def result_of(
     variant: Variant, before_ms: float = 6.0, factor: float = 1.0, **others: object
 ) -> VariantResult:
-    """A duet in which the variant took so many times as long."""
+    """A duet in which the variant took `factor` times as long."""
     fields: dict[str, object] = {
         "before": profile(before_ms),
         "after": profile(before_ms * factor),
@@ -144,7 +144,7 @@ def test_a_layer_of_a_variant_alone_adds_no_time_to_a_neighbour() -> None:
     conv, relu, last = make_layer(0, "Conv"), make_layer(1, "Relu"), make_layer(2, "Conv")
     quantized = replace(make_layer(8, "ConvInteger"), name=f"{last.name}_quant")
     added = make_layer(7, "QuantizeLinear"), quantized, make_layer(9, "Cast")
-    # The last of several that stand for a layer has its output.
+    # The last of several that represent a layer has its output.
     instead = replace(make_layer(3, "Mul"), id=last.id)
     before = make_baseline((conv, relu, last), CASE, 6.0)
     after = make_baseline((conv, relu, added[0], added[1], added[2], instead), CASE, 6.0)
@@ -226,7 +226,7 @@ def drifted(made: CaseProfile, factor: float) -> CaseProfile:
 
 
 def test_the_gain_of_a_layer_is_that_of_its_own_duet() -> None:
-    """Where that had kernels take half of the time that they took in another, both sides had."""
+    """If its kernels took half of the time that they took in another, both sides did."""
     alike = [result_of(Variant(INT8, form=str(i))) for i in range(2)]
     other = result_of(
         pruned(0.5), before=drifted(profile(6.0), 0.5), after=drifted(profile(6.0), 0.5)
@@ -323,7 +323,7 @@ def test_disturbances_are_noted_if_layers_waited() -> None:
 
 
 def measured_levels(*factors: tuple[float, float]) -> tuple[Level, ...]:
-    """The unchanged model, and levels of pruning that take so many times as long."""
+    """The unchanged model, and levels of pruning that take a multiple of its time."""
     return levels_of(*(result_of(pruned(share), 6.0, factor) for share, factor in factors))
 
 

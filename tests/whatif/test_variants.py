@@ -60,7 +60,7 @@ def extensions() -> Extensions:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where variants are written; nothing of them may be left."""
+    """The folder in which variants are written; it must be empty in the end."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -170,7 +170,7 @@ def test_levels_are_on_the_scale_of_the_model_as_it_is(ask: Callable[..., WhatIf
 
 @pytest.mark.parametrize("spread", [0.005, 0.02])
 def test_a_variant_like_the_model_is_seldom_called_faster(spread: float) -> None:
-    """Also where its duet ends because there is no difference: that interval is shown as well."""
+    """Even if its duet ends without a difference: that interval is shown as well."""
     rule = core.variants_gate(3, max_seconds=10.0).rule(50.0)
     assert rule.level + rule.pass_level <= 0.01 / 3
     duets = np.random.RandomState(1).normal(0.0, spread, (5_000, rule.looks[-1]))
@@ -459,7 +459,7 @@ def test_other_outputs_are_shown_by_the_exit_code(asked: FakeAsking) -> None:
     silent = asked.run(*command, "--tolerance", "outputs=0.04", "--json", "-")
     assert silent.exit_code == 1
     assert silent.err.startswith("b1-c1: INT8 dynamic: outputs differ by 5 %")
-    # Also beside a level that failed, whose exit status comes first.
+    # Even with a level that failed, whose exit status comes first.
     failed = make_case().levels[-1]
     asked.result = make_whatif(replace(case, levels=(*levels, failed)))
     both = asked.run(*command, "--tolerance", "outputs=0.04", "--json", "-")
