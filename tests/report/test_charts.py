@@ -28,7 +28,7 @@ NUMBERS = st.floats(-1e9, 1e9) | st.none()
 
 
 def bars(svg: str) -> list[tuple[float, float]]:
-    """Where each bar begins and how wide it is, without the keys of the legend."""
+    """Return the beginning and width of each bar, without the keys of the legend."""
     found = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="12" fill', svg)
     return [(float(x), float(width)) for x, width in found if float(x) >= 290]
 
@@ -117,7 +117,7 @@ def test_a_figure_of_matplotlib_has_room_for_its_bars_and_a_row_for_each_name(
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let these packages not be found, as where they are not installed."""
+    """Hide these packages, as if they were not installed."""
     for name in names:
         monkeypatch.setitem(sys.modules, name, None)
 

@@ -130,8 +130,8 @@ def test_a_point_has_the_throughput_of_its_median_and_of_the_ends_of_its_interva
 
 
 def test_a_throughput_that_was_measured_is_not_computed() -> None:
-    told = RanFigures(latency=make_latency(make_rounds(4.0)))
-    point = point_entry("x", Case(1, 1), told, streams=2, throughput=Ratio(430.0, None, None))
+    figures = RanFigures(latency=make_latency(make_rounds(4.0)))
+    point = point_entry("x", Case(1, 1), figures, streams=2, throughput=Ratio(430.0, None, None))
     assert (point["per_second"], point["per_second_interval"]) == (430.0, None)
 
 
@@ -272,7 +272,7 @@ def test_a_comparison_has_both_sides_everywhere() -> None:
     assert list(changes) == ["b8-c2"]
     assert changes["b8-c2"]["latency"] == pytest.approx([29.18 / 26.1, 1.102, 1.131])
     assert changes["b8-c2"]["throughput"] == pytest.approx([26.1 / 29.18, 1 / 1.131, 1 / 1.102])
-    # As the table shows it, and not the ratio of the p95 of both sides.
+    # The table shows this, and not the ratio of the p95 of both sides.
     assert changes["b8-c2"]["p95"] == [1.114, 1.091, 1.144]
     lists = ("counts", "precisions", "ms", "shares", "macs", "flops", "params")
     for case in model["cases"]:
@@ -357,7 +357,7 @@ def test_layers_are_in_graph_order_and_removed_ones_in_their_old_place() -> None
 
 
 def test_a_layer_counts_in_the_precision_of_its_kernel_once() -> None:
-    """In a comparison of real profiles, in which what is fused on both sides is no row."""
+    """A comparison of real profiles, in which a layer that is fused on both sides has no row."""
     (case,) = measured_classifier().cases
     quantized = [
         (share, replace(time, precision="int8") if time.layer == 0 else time)
@@ -434,7 +434,7 @@ def test_a_run_has_a_model_for_each_baseline_and_the_names_of_its_reports() -> N
 
 
 def test_a_run_opens_on_its_worst_case() -> None:
-    """Of several that are as bad the one that is over by most, wherever it came."""
+    """Among equally bad ones, it is the one that is over by most, in any order."""
     quiet = outcome(SAME, baseline="quiet")
     mild = replace(SLOWER.metrics[0], after=26.9)
     milder = replace(SLOWER, case=Case(4, 2), metrics=(mild, *SLOWER.metrics[3:]))
@@ -447,11 +447,11 @@ def test_a_run_opens_on_its_worst_case() -> None:
 
 def test_models_of_one_name_are_distinguished_by_the_part_of_their_paths_that_differs() -> None:
     paths = ("/p/one/export/model.onnx", "/p/two/export/model.onnx", "/p/encoder.onnx")
-    told = [
+    outcomes = [
         outcome(SAME, f"{path}::{SAME.id}", model=make_model(Path(path).name, path, None, 97))
         for path in paths
     ]
-    models = json.loads(dump_data(run_data(run(*told))))["models"]
+    models = json.loads(dump_data(run_data(run(*outcomes))))["models"]
     names = ["one/export/model.onnx", "two/export/model.onnx", "encoder.onnx"]
     assert [model["name"] for model in models] == names
     assert [model["sides"][-1]["name"] for model in models] == names
@@ -542,7 +542,7 @@ def test_the_page_of_a_comparison_says_all_that_decides() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     comparison = compared(SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
     text = Markup(render_comparison_page(comparison, machine=MACHINE, made=made)).text
-    for told in (
+    for sentence in (
         "encoder.onnx → encoder2.onnx",
         "1 of 6 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 improved, 1 unchanged;",
         "b8-c1 over budget p95 14.21 ms",
@@ -561,7 +561,7 @@ def test_the_page_of_a_comparison_says_all_that_decides() -> None:
         "2026-05-06 07:08 UTC",
         "pytest-modelperf 0.",
     ):
-        assert told in text
+        assert sentence in text
 
 
 def test_the_page_of_a_run_has_the_worst_first_and_the_command_that_accepts_it() -> None:
@@ -613,13 +613,13 @@ def test_the_figures_of_a_case_come_first_on_the_page_of_a_profile() -> None:
 
 def test_the_page_of_a_profile_has_its_latency_and_the_facts_of_the_graph() -> None:
     text = Markup(render_profile_page(measured_cases())).text
-    for told in (
+    for sentence in (
         "b1-c1 1 1 0.1234 ± 0.6 %",
         "b64-c2: failed: the worker was ended by SIGKILL in round 3",
         "MACs 442.5 k",
         "graph_optimization_level=extended",
     ):
-        assert told in text
+        assert sentence in text
 
 
 def test_only_noteworthy_ones_of_many_cases_have_a_section() -> None:
@@ -669,7 +669,7 @@ def test_a_name_is_shown_as_it_is() -> None:
 
 
 def big(layers: int) -> Comparison:
-    """Two models of so many layers, no two of which are alike."""
+    """Two models of `count` layers, no two of which are alike."""
 
     def layer(index: int) -> StaticLayer:
         return StaticLayer(

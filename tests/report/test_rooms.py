@@ -1,4 +1,4 @@
-"""What a room describes, only the renderers of `report` escape."""
+"""Only the renderers of `report` escape the descriptions of a room."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_onnxruntime_has_peaks_of_what_it_computes_in_and_of_memory() -> None:
     assert {"float32", "int8"} <= set(peaks.macs_per_second)
     assert peaks.runs_as["float32"] == "float32"
     assert peaks.runs_as["int8"] == "int8"
-    # Whatever it made of the others, each peak is of a precision that a kernel computed in.
+    # In any case each peak is of a precision that a kernel computed in.
     assert set(peaks.macs_per_second) == set(peaks.runs_as.values())
     sizes = [each.nbytes for each in peaks.bandwidths]
     assert sizes == sorted(sizes)
@@ -90,7 +90,7 @@ def test_onnxruntime_has_peaks_of_what_it_computes_in_and_of_memory() -> None:
 
 def test_openvino_has_peaks_too() -> None:
     pytest.importorskip("openvino", reason="needs the extra openvino")
-    # It tells whole microseconds: of a small product, a fast processor takes none.
+    # It has whole microseconds: for a small product, a fast processor takes none.
     peaks = measured_by("openvino", replace(QUICK, sizes=(512,)))
     assert peaks.macs_per_second
     assert set(peaks.macs_per_second) == set(peaks.runs_as.values())

@@ -56,7 +56,7 @@ def bandwidth(nbytes: int, rate: float) -> dict[str, float]:
 
 
 def entry() -> dict[str, object]:
-    """What a file has of the peaks above."""
+    """Return the content of a file of the peaks above."""
     return {
         "machine": KEY, "engine": "onnxruntime", "version": "1.31.1", "options": {}, "cores": 2,
         "macs_per_second": {"float32": 1e9}, "runs_as": {}, "bandwidths": [bandwidth(1024, 1e9)],

@@ -1,4 +1,4 @@
-"""How a bisect divides its error level, and where it divides its range."""
+"""A bisect divides its error level among comparisons, and its range near the middle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a series changes its level: rarely in noise, and soon after a step."""
+"""Changes of level in a series: rarely found in noise, and soon after a step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_levels(
     shared: Sequence[float] = (),
     are_links: Sequence[bool] = (),
 ) -> Levels:
-    """Levels whose baselines follow one another; `shared` is the error of the links up to each."""
+    """Levels whose baselines follow each other; `shared` is the error of the links up to each."""
     are_links = [*map(bool, are_links)] or [False] * len(values)
     linked, numbers = LinkedBaselines(), [0] * len(values)
     for place, (before, after) in enumerate(itertools.pairwise([0.0, *shared])):
@@ -243,7 +243,7 @@ def test_noise_that_is_one_segment_up_to_an_early_step_is_searched_from_there() 
 def test_a_long_series_is_split_as_a_search_at_each_end_splits_it(
     step: float, penalty: float
 ) -> None:
-    """Also where so many splits pay that not all of them are listed."""
+    """Even if so many splits pay off that not all of them are listed."""
     values = np.array(noise(7, 300, 1.0)) + np.repeat([0.0, step, 0.0], 100)
     weights = np.exp(np.array(noise(8, 300, 0.5)))
     assert find_starts(values, weights, penalty) == search_all_ends(values, weights, penalty)

@@ -1,6 +1,6 @@
 """The verdicts of measured times, proven by simulation, and their laws.
 
-A rate that is to be at most some level is allowed what chance does to so many comparisons, no more.
+A rate may exceed its limit by what chance does to the number of simulated comparisons, not more.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def schedule_of(
     early_units: Sequence[int] | None = None,
     last_rounds: int | None = None,
 ) -> Schedule:
-    """The looks of a comparison that has come to as many as there are units."""
+    """The looks of a comparison that has reached `units`."""
     early = rule.pass_looks if early_units is None else early_units
     alarms = spend_level(rule.looks, tuple(units), rule.level, last_rounds)
     passes = spend_level(rule.pass_looks, tuple(early), rule.pass_level, last_rounds, SOONER)
@@ -116,14 +116,14 @@ def schedule_of(
 
 
 def judge(values: Floats, ratio: float, schedule: Schedule | None = None) -> Rates:
-    """What a rule of many looks says of this true ratio."""
+    """Return the answers of a rule of many looks at this true ratio."""
     schedule = schedule or schedule_of(RULE)
     answer = judge_sequence(values + math.log(ratio), schedule, RULE.margin).answer
     return Rates(float(np.mean(answer > 0)), float(np.mean(answer < 0)))
 
 
 def most_by_chance(level: float) -> float:
-    """What the share of errors stays below in 999 of 1,000 simulations if `level` is kept."""
+    """Return the limit of the share of errors in 999 of 1,000 simulations if `level` is kept."""
     return float(scipy.stats.binom.ppf(0.999, COMPARISONS, level)) / COMPARISONS
 
 
@@ -282,7 +282,7 @@ def test_taking_inferences_as_independent_errs_too_often() -> None:
 
 @pytest.mark.parametrize("processes", [0.01, 0.06])
 def test_tests_of_stored_samples_raise_false_alarms(processes: float) -> None:
-    """What the duet is for: two processes of one model, 100 inferences each."""
+    """The purpose of the duet: two processes of one model, 100 inferences each."""
     setting = Setting(rounds=0.01, slow=0.06, processes=processes)
     before, after = simulate_stored(setting, comparisons=1000, samples=100, seed=2)
 
@@ -452,7 +452,7 @@ def test_an_answer_stays_if_no_more_rounds_come(
 
 @pytest.mark.parametrize("rounds", [4, 6, 7, 11, 20, 25])
 def test_when_time_is_over_the_rest_of_the_level_is_spent(rounds: int) -> None:
-    """Neither less, which would leave open what is known, nor more."""
+    """Less would leave open what is known, and more would break the level."""
     units, early = (
         (*(look for look in looks if look <= rounds), rounds)
         for looks in (RULE.looks, RULE.pass_looks)
@@ -484,7 +484,7 @@ def test_an_improvement_is_waited_for(setting: str) -> None:
 
 
 def test_a_tail_looks_worse_before_it_is_shown_to_be() -> None:
-    """What looks worse is looked at longer; what does not is left."""
+    """A tail that looks worse is measured further; another one is not."""
     worse = duet_with([0.2, 0.21, 0.19, 0.2])
 
     assert judge_duet(worse, SUITE).is_open
@@ -610,7 +610,7 @@ def test_a_detectable_change_is_detected_nine_times_in_ten(setting: str) -> None
 
 
 def test_the_needs_of_a_tail_are_given_in_rounds() -> None:
-    """Where two rounds make one difference, twice as many are needed."""
+    """If two rounds make one difference, twice the rounds are needed."""
     values = [0.0, 0.05, 0.01, 0.06, 0.02, 0.04, 0.03, 0.07]
     single = [
         (turns(before.times_ns * 10), turns(after.times_ns * 10))
@@ -651,7 +651,7 @@ def test_few_rounds_say_only_what_they_can() -> None:
 
 
 def test_two_kinds_of_sessions_do_not_agree_by_chance_into_an_error() -> None:
-    """Six rounds whose slower kind fell on one side are no proof at a level so strict."""
+    """Six rounds whose slower kind fell on one side prove nothing at a level so strict."""
     agreeing = duet_with([0.08, 0.08, 0.0801, 0.08, 0.0799, 0.08])
 
     assert judge_duet(agreeing, DuetRule(level=0.005)).answer is RatioAnswer.WORSE
@@ -720,7 +720,7 @@ def test_a_percentile_without_support_is_open_and_says_what_it_takes() -> None:
 
 
 def test_rounds_that_resemble_themselves_give_a_tail_no_upper_bound() -> None:
-    """The largest of few independent samples is no bound of a percentile."""
+    """The largest of few independent samples does not bound a percentile."""
     unlike = [[1000 * r + i for i in range(40)] for r in range(1, 6)]
 
     decision = judge_percentile(unlike, 95.0, limit_ns=6000.0, level=0.005)
@@ -774,7 +774,7 @@ def test_none_of_459_samples_above_the_limit_is_enough_for_99_percent(
 
 @pytest.mark.parametrize("samples", [120, 130, 400])
 def test_more_samples_of_a_single_round_take_no_answer_away(samples: int) -> None:
-    """From 130 on there is an estimate of p95, but one round tells no interval."""
+    """From 130 on there is an estimate of p95, but one round gives no interval."""
     one_round = [[160_000 + i for i in range(samples)]]
 
     far, near = (
@@ -835,7 +835,7 @@ def test_a_budget_that_is_just_met_is_seldom_judged(percent: float) -> None:
         assert answers.count(wrong) <= scipy.stats.binom.ppf(0.999, 600, 0.035)
 
 
-# What other percentiles imply
+# Implications for other percentiles
 
 
 ANSWERS = st.builds(
@@ -942,7 +942,7 @@ def test_one_round_of_many_inferences_has_an_interval_wider_than_sessions_differ
             pytest.param((1000, count, 60), 0.04, 0.01, marks=pytest.mark.slow)
             for count in (1, 2, 4)
         ),
-        # Of five that differ far more than their inferences, all are slow once in 32 times.
+        # Five that differ far more than their inferences are all slow once in 32 times.
         ((1000, 5, 20), 0.05, 0.001),
     ],
 )

@@ -173,7 +173,7 @@ def test_the_order_of_rounds_does_not_matter(rounds: list[list[int]]) -> None:
 
 
 def test_a_tail_that_all_rounds_share_is_estimated_from_all_samples() -> None:
-    """Where rounds do not differ the interval is that of independent samples, not of six rounds."""
+    """If rounds do not differ, the interval is that of independent samples, not of six rounds."""
     rounds = [[1000 + i + r for i in range(0, 600, 6)] for r in range(6)]
 
     p90 = estimate_percentile(rounds, 90.0)
@@ -185,7 +185,7 @@ def test_a_tail_that_all_rounds_share_is_estimated_from_all_samples() -> None:
 
 @pytest.mark.parametrize(("percent", "least"), [(50.0, 0.93), (90.0, 0.90)])
 def test_intervals_hold_the_truth_as_often_as_they_say(percent: float, least: float) -> None:
-    """Of 400 measurements with 2 % between sessions; taking samples as independent fails."""
+    """In 400 measurements with 2 % between sessions; taking samples as independent fails."""
     share = percent / 100.0
     truth = 1e7 * math.exp(np.quantile(simulate(8000, 1, 40, 0.02, seed=3), share))
     held = naive = 0
@@ -272,7 +272,7 @@ def test_pairs_that_were_disturbed_do_not_count_if_most_were_not() -> None:
     after = watched([110] * 7 + [900] * 3, [0] * 7 + [1, 2, 1])
     assert paired_difference((before, after)) == pytest.approx(math.log(1.1))
 
-    # The choice is made from the switches alone: slow turns that nobody disturbed do count.
+    # The choice is made from the switches alone: slow turns that were not disturbed do count.
     slow = watched([110] * 4 + [900] * 6, [0] * 10)
     assert paired_difference((before, slow)) == pytest.approx(math.log(9.0))
 

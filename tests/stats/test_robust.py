@@ -71,7 +71,7 @@ def test_too_few_sessions_or_other_runs_give_no_error_of_a_time(
 
 
 def test_the_doubt_of_a_sum_is_that_of_its_parts_session_by_session() -> None:
-    """What one kernel loses to another in a session is no doubt of both together."""
+    """Time that one kernel loses to another in a session does not make their sum uncertain."""
     runs, sessions = [1.0, 2.0, 3.0, 4.0, 5.0], (1,) * 5
     one, other = (CalmTime.of(each, sessions, np.mean) for each in (runs, runs[::-1]))
     assert np.linalg.norm(one.doubts(0.99)) > 1.0
@@ -111,7 +111,7 @@ def test_without_noise_the_slope_is_that_of_the_steps(
     slope: float, steps: int, block: int, seed: int
 ) -> None:
     found = slope_of(rounds_of(slope, steps, count=8, block=block, seed=seed), steps, 0.95)
-    # All rounds can lie at one step.
+    # All rounds can be at one step.
     if found is not None:
         assert found.ns_per_step == pytest.approx(slope, abs=1.0)
 

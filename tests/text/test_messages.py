@@ -1,4 +1,4 @@
-"""The words of errors: they tell a user what to do, and neither scold nor beg."""
+"""The words of errors: they say what to do, and neither scold nor beg."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pytest_modelperf.errors import PLAIN, Remedy
 from pytest_modelperf.testing.wording import PYTHON_WORDING, TABLE_WORDING
 
 PACKAGE = Path(pytest_modelperf.__file__).parent
-# Not where it is the name of an option: --bad.
+# Except as the name of an option: --bad.
 SCOLDING = re.compile(
     r"!|(?<!--)\b(please|sorry|oops|invalid|illegal|bad|unable)\b|\berror:", re.IGNORECASE
 )
 
 
 def raised_texts(source: str) -> Iterator[str]:
-    """The texts that stand in the `raise` statements of a module, without what is filled in."""
+    """The texts in the `raise` statements of a module, without the values filled in."""
     raised = (node.exc for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Raise))
     for error in filter(None, raised):
         for part in ast.walk(error):

@@ -28,7 +28,7 @@ from pytest_modelperf.text.words import (
         ("模型", 4),
         # Thai, with two marks above its first letter.
         ("ที่", 1),
-        # Hindi, with a mark above and a vowel beside it.
+        # Hindi, with a mark above and a vowel after it.
         ("\u0939\u093f\u0902", 2),
         # The Korean word for a model, as syllables and in parts.
         ("모델", 4),

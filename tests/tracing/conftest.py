@@ -1,4 +1,4 @@
-"""What tests of recordings start from."""
+"""Shared by the tests of recordings: models and programs."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest_modelperf
 from pytest_modelperf.tracing.hook import install_hook
 
 PACKAGE = Path(pytest_modelperf.__file__).parent
-# Where the packages of the tests are: their `.pth` files are not read from here.
+# The packages of the tests: their `.pth` files are not read from here.
 _PLACES = dict.fromkeys(
     [str(PACKAGE.parent), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
 )

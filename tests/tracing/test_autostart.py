@@ -1,4 +1,4 @@
-"""`MODELPERF_TRACE` traces a program that is not changed, and costs nothing where it is not set."""
+"""`MODELPERF_TRACE` traces a program that is not changed, and costs nothing if it is not set."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def test_a_file_that_cannot_be_written_leaves_the_program_alone(
 
 def test_standard_output_is_left_to_the_program(hooked_python: Python, model: Path) -> None:
     done = run(hooked_python, model.parent, PROGRAM + "print('done')", MODELPERF_TRACE="-")
-    told = "MODELPERF_TRACE: it takes a file: standard output is the program's own.\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", told)
+    error = "MODELPERF_TRACE: it takes a file: standard output is the program's own.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", error)
     assert not (model.parent / "-").exists()
 
 

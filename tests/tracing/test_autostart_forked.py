@@ -13,12 +13,12 @@ from tests.tracing.validity import Trace, read_valid_trace
 
 pytestmark = pytest.mark.slow
 
-# Each process that runs the model tells its number, and how often it does.
+# Each process that runs the model prints its number, and how often it does.
 PROGRAM = """\
 import gc, multiprocessing, os, signal, sys, warnings
 import numpy as np
 import onnxruntime as ort
-# Python warns of forks beside threads.
+# Python warns of forks of processes that have threads.
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 forked = multiprocessing.get_context("fork")
 
@@ -31,9 +31,9 @@ def work(count, session=None):
     session = session or opened()
     for _ in range(count):
         session.run(None, {"x": np.ones((2, 8), np.float32)})
-    tell(count)
+    report(count)
 
-def tell(count):
+def report(count):
     os.write(1, f"{os.getpid()} {count}\\n".encode())
 
 def fork(call, *arguments, end=lambda: sys.exit(0)):
@@ -73,19 +73,19 @@ with ProcessPoolExecutor(2, mp_context=forked) as executor:
     list(executor.map(work, [1, 2, 3]))
 """
 PLAIN = "assert fork(work, 2) == 0\n"
-# A module that makes its sessions anew in each process does so before multiprocessing is set up.
+# A module that makes its sessions again in each process does so before multiprocessing is set up.
 AT_ONCE = """\
 os.register_at_fork(after_in_child=lambda: work(2))
-process = forked.Process(target=tell, args=(0,))
+process = forked.Process(target=report, args=(0,))
 process.start()
 process.join()
 """
 
 
-def counts(told: str) -> dict[int, int]:
-    """How often each process ran the model, as they told."""
+def counts(printed: str) -> dict[int, int]:
+    """How often each process ran the model, by what it printed."""
     found: dict[int, int] = {}
-    for line in told.splitlines():
+    for line in printed.splitlines():
         process, count = line.split()
         found[int(process)] = found.get(int(process), 0) + int(count)
     return found
@@ -101,7 +101,7 @@ def read_traces(folder: Path) -> dict[str, Trace]:
 def run_traced(
     python: Python, model: Path, program: str, before: str = PROGRAM
 ) -> tuple[str, dict[str, Trace]]:
-    """What the program told, and its traces; nothing else is left of it."""
+    """Return the output of the program, and its traces, the only files that it leaves."""
     temporary = model.parent / "temporary"
     temporary.mkdir()
     done = run(
@@ -118,8 +118,8 @@ def run_traced(
 def test_each_process_that_is_forked_has_a_file_of_its_own(
     hooked_python: Python, model: Path, program: str
 ) -> None:
-    told, traces = run_traced(hooked_python, model, f"work(3)\n{program}")
-    expected = counts(told)
+    printed, traces = run_traced(hooked_python, model, f"work(3)\n{program}")
+    expected = counts(printed)
     (own,) = [process for process in expected if f"trace-{process}.json" not in traces]
     assert len(expected) > 1
     assert len(traces) == len(expected)
@@ -133,7 +133,7 @@ def test_each_process_that_is_forked_has_a_file_of_its_own(
 def test_a_process_that_is_forked_and_runs_nothing_leaves_no_file(
     hooked_python: Python, model: Path
 ) -> None:
-    program = "session = opened()\nassert fork(tell, 0) == 0\n" + POOL.replace("work", "tell")
+    program = "session = opened()\nassert fork(report, 0) == 0\n" + POOL.replace("work", "report")
     _, traces = run_traced(hooked_python, model, program)
     assert list(traces) == ["trace.json"]
 
@@ -158,8 +158,8 @@ process.join()
 assert process.exitcode == 0
 work(5, session)
 """
-    told, traces = run_traced(hooked_python, model, program)
-    (own, _, _) = expected = counts(told)
+    printed, traces = run_traced(hooked_python, model, program)
+    (own, _, _) = expected = counts(printed)
     (trace,) = [traces.pop("trace.json")]
     assert expected[own] == len(trace.of("inference")) == 7
     assert len(trace.of("operator")) == 14
@@ -169,22 +169,24 @@ work(5, session)
 def test_inferences_of_an_inherited_session_are_recorded(
     hooked_python: Python, model: Path
 ) -> None:
-    told, traces = run_traced(
+    printed, traces = run_traced(
         hooked_python, model, "session = opened()\nassert fork(work, 3, session) == 0\n"
     )
-    (process,) = counts(told)
+    (process,) = counts(printed)
     trace = traces[f"trace-{process}.json"]
     assert [span.name for span in trace.spans] == ["inference"] * 3
     (note,) = trace.about["notes"]
     assert note.startswith("small.onnx: no operators ")
 
 
-@pytest.mark.parametrize("first", ["work(2)", "tell(0)"])
+@pytest.mark.parametrize("first", ["work(2)", "report(0)"])
 def test_forked_processes_fork_others(hooked_python: Python, model: Path, first: str) -> None:
-    outer = f"def outer():\n    {first}\n    assert fork(work, 3) == 0\n    tell(0)\n"
-    told, traces = run_traced(hooked_python, model, f"{outer}\nassert fork(outer) == 0\nwork(1)\n")
+    outer = f"def outer():\n    {first}\n    assert fork(work, 3) == 0\n    report(0)\n"
+    printed, traces = run_traced(
+        hooked_python, model, f"{outer}\nassert fork(outer) == 0\nwork(1)\n"
+    )
     sizes = sorted(len(trace.of("inference")) for trace in traces.values())
-    assert sizes == sorted(count for count in counts(told).values() if count)
+    assert sizes == sorted(count for count in counts(printed).values() if count)
 
 
 def test_the_runtime_may_be_imported_in_the_forked_process_alone(
@@ -193,8 +195,8 @@ def test_the_runtime_may_be_imported_in_the_forked_process_alone(
     late = PROGRAM.replace("import onnxruntime as ort\n", "")
     imported = "def load(count):\n    global ort\n    import onnxruntime as ort\n    work(count)\n"
     program = imported + POOL.replace("work", "load") + "assert fork(load, 7) == 0\n"
-    told, traces = run_traced(hooked_python, model, program, late)
-    expected = {f"trace-{process}.json": count for process, count in counts(told).items()}
+    printed, traces = run_traced(hooked_python, model, program, late)
+    expected = {f"trace-{process}.json": count for process, count in counts(printed).items()}
     assert {name: len(trace.of("inference")) for name, trace in traces.items()} == expected
 
 
@@ -209,7 +211,7 @@ sys.path.insert(0, "")
 import multiprocessing, worker
 context = multiprocessing.get_context({method!r})
 if __name__ == "__main__":
-    calls = (worker.work, 2), (worker.tell, 0)
+    calls = (worker.work, 2), (worker.report, 0)
     processes = [context.Process(target=call, args=(count,)) for call, count in calls]
     for process in processes:
         process.start()
@@ -242,7 +244,7 @@ def test_a_process_that_is_killed_leaves_no_trace(
 def test_a_forked_process_waits_for_no_thread_of_the_other(
     hooked_python: Python, model: Path
 ) -> None:
-    """As if a thread of it had begun or recorded something at that very moment."""
+    """A thread of it seems to have begun or recorded something at that very moment."""
     program = """\
 from pytest_modelperf.tracing.program_trace import Trace
 session = opened()
@@ -254,8 +256,8 @@ with Trace._switch, Trace._active._begun()._lock, Trace._active._watch._lock:
         sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
-    told, traces = run_traced(hooked_python, model, program)
-    (process,) = counts(told)
+    printed, traces = run_traced(hooked_python, model, program)
+    (process,) = counts(printed)
     assert len(traces[f"trace-{process}.json"].of("inference")) == 3
 
 

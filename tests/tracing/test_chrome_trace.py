@@ -126,7 +126,7 @@ def read_trace(text: str) -> dict[tuple[str, str], list[Read]]:
 
 
 def nested(events: Iterable[Mapping[str, Any]]) -> list[Read]:
-    """The spans of one thread, of which each lies within another or outside of it."""
+    """The spans of one thread, each of which is within another or outside of it."""
     spans: list[Read] = []
     around: list[Read] = []
     start_us = 0.0
@@ -217,7 +217,7 @@ def test_the_trace_says_that_rounds_have_no_time_stamps() -> None:
     assert "was not kept" in other_data(dump_trace(measured_classifier()))["rounds"]
 
 
-# -- rounds that stand where they ran
+# -- rounds at the times they ran
 
 
 def started_round(begun_ns: int, times_ns: Sequence[int], starts_ns: Sequence[int]) -> Round:
@@ -268,7 +268,7 @@ def test_both_sides_of_a_duet_are_on_one_clock() -> None:
 
 @pytest.mark.parametrize("begun_ns", [0, 4000])
 def test_clocks_that_do_not_agree_are_not_believed(begun_ns: int) -> None:
-    """As those of two machines do not."""
+    """Clocks of two machines do not agree."""
     rounds = (started_round(7000, (10,), (0,)), started_round(begun_ns, (10,), (0,)))
     text = dump_trace(with_measurement(make_measurement(rounds=rounds)))
     check_rounds(rounds_of(text), rounds)
@@ -294,7 +294,7 @@ def test_layers_are_below_the_first_round_of_their_case() -> None:
 
 
 def test_sampled_rounds_keep_their_starts() -> None:
-    """The clock of the fakes is right: what they tell does not overlap."""
+    """The clock of the fakes is right: their times do not overlap."""
     bench = FakeBench(FakeClock(), steady(20_000))
     policy = SamplingPolicy(max_rounds=2, max_seconds=1.0)
     rounds = sample(bench, policy, bench.clock, lambda _: None)
@@ -464,7 +464,7 @@ def test_no_name_can_break_the_trace() -> None:
 
 
 def bare_layer(name: str) -> StaticLayer:
-    """A layer of which nothing could be told."""
+    """A layer of which nothing is known."""
     return StaticLayer(
         id=name,
         name="",
@@ -488,7 +488,7 @@ def bare_profile(layers: tuple[StaticLayer, ...]) -> StaticProfile:
 
 
 def kernel(layer: int) -> LayerTime:
-    """The time of a kernel of which nothing else is known."""
+    """The time of a kernel without other facts."""
     return LayerTime(kind=RowKind.LAYER, kernel="", ns=0.0, layer=layer)
 
 
@@ -518,7 +518,7 @@ def test_events_up_to_the_limit_are_all_kept() -> None:
     more = (*rounds, make_round([1000]))
     thinned = rounds_of(dump_trace(with_measurement(make_measurement(rounds=more))))
     names = Counter(span.name for span in thinned if span.category == "inference")
-    # What is left over of a round is an inference by itself.
+    # The remainder of a round is an inference by itself.
     assert names == {"first inference": 3, "2 inferences": MAX_INFERENCES // 2 - 1, "inference": 3}
 
 

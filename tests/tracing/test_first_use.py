@@ -1,4 +1,4 @@
-"""What waits for the first use of the runtime is told of it once, and is gone then."""
+"""A callback on the first use of the runtime is called once, and is gone then."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.traced_models import CPU, FEED, open_plain, options
 
 @pytest.fixture(autouse=True)
 def methods() -> Iterator[dict[str, Any]]:
-    """Those of the class, which are there again in the end."""
+    """The methods of the class, which must be the same in the end."""
     before = dict(vars(ort.InferenceSession))
     yield before
     assert dict(vars(ort.InferenceSession)) == before

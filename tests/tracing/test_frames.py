@@ -1,4 +1,4 @@
-"""Data frames tell of a trace what its spans say, in signed numbers, whatever was recorded."""
+"""Data frames have what the spans of a trace say, in signed numbers, whatever was recorded."""
 
 from __future__ import annotations
 
@@ -47,12 +47,15 @@ def span(name: str, category: Category, start_ns: int, duration_ns: int, **facts
 
 
 def operator(name: str, start_ns: int, duration_ns: int, **facts: Any) -> Span:  # noqa: ANN401  # any field
-    told: dict[str, Argument] = {"op_type": name.rstrip("0123456789"), **facts.pop("told", {})}
-    return span(name, Category.OPERATOR, start_ns, duration_ns, arguments=told, **facts)
+    details: dict[str, Argument] = {
+        "op_type": name.rstrip("0123456789"),
+        **facts.pop("arguments", {}),
+    }
+    return span(name, Category.OPERATOR, start_ns, duration_ns, arguments=details, **facts)
 
 
 def recording() -> Iterator[Event]:
-    """Two inferences below a label and one beside it; a loop runs another operator inside."""
+    """Two inferences below a label and one outside; a loop runs another operator inside."""
     yield ThreadName(name="main", process=1, thread=7)
     yield operator("Conv1", 10, 30, id=3, parent=2, operator_index=0, process=1, thread=7)
     yield operator("Relu1", 55, 10, id=5, parent=4, operator_index=2, process=1, thread=7)
@@ -121,11 +124,11 @@ def test_columns_have_signed_numbers_of_64_bits_and_the_same_types_if_nothing_is
 
 
 def test_failed_inferences_are_reported_and_count_in_no_figure() -> None:
-    told: dict[str, Argument] = {"error": "InvalidArgument"}
+    error: dict[str, Argument] = {"error": "InvalidArgument"}
     frames = Frames(
         [
             *recording(),
-            span("inference", Category.INFERENCE, 300, 5, id=9, parent=10, arguments=told),
+            span("inference", Category.INFERENCE, 300, 5, id=9, parent=10, arguments=error),
             operator("Conv1", 301, 2, id=11, parent=9, operator_index=0),
             span("body", Category.LABEL, 290, 40, id=10, arguments={"error": "KeyError"}),
         ]
@@ -190,8 +193,8 @@ def test_a_changed_frame_changes_no_other() -> None:
 
 
 def test_a_count_that_needs_more_than_64_bits_is_missing() -> None:
-    told = {"macs": 1 << 63, "params": (1 << 63) - 1}
-    row = Frames([operator("Conv1", 0, 1, id=1, told=told)]).frame().iloc[0]
+    counts = {"macs": 1 << 63, "params": (1 << 63) - 1}
+    row = Frames([operator("Conv1", 0, 1, id=1, arguments=counts)]).frame().iloc[0]
     assert row["macs"] is pd.NA
     assert row["params"] == (1 << 63) - 1
 
@@ -362,15 +365,15 @@ def test_operators_and_their_calls_have_the_same_figures(events: list[Event]) ->
 
 
 def test_a_layer_has_its_time_in_one_inference() -> None:
-    """Of two that ran, and with the kernels that its time is in."""
+    """Two inferences ran: its time is the mean of both, with that of all its kernels."""
     spans = (
         span("inference", Category.INFERENCE, 0, 100, id=1),
         operator("Reorder1", 0, 10, id=2, parent=1, operator_index=0),
-        operator("conv_a", 10, 50, id=3, parent=1, operator_index=1, told={"layer": "c"}),
-        operator("conv_b", 60, 20, id=4, parent=1, operator_index=2, told={"layer": "c"}),
+        operator("conv_a", 10, 50, id=3, parent=1, operator_index=1, arguments={"layer": "c"}),
+        operator("conv_b", 60, 20, id=4, parent=1, operator_index=2, arguments={"layer": "c"}),
         span("inference", Category.INFERENCE, 100, 100, id=5),
         operator("Reorder1", 110, 10, id=6, parent=5, operator_index=0),
-        operator("conv_a", 120, 70, id=7, parent=5, operator_index=1, told={"layer": "c"}),
+        operator("conv_a", 120, 70, id=7, parent=5, operator_index=1, arguments={"layer": "c"}),
     )
     columns = ["layer", "name", "time", "share", "calls"]
     assert Frames(spans).layers()[columns].fillna("-").to_numpy().tolist() == [
@@ -566,12 +569,12 @@ def test_printed_tables_are_as_wide_as_the_terminal_and_safe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    told = {"session": EVIL * 9, "op_type": EVIL, "fused": [EVIL] * 20, "output_shape": "1x2"}
+    hostile = {"session": EVIL * 9, "op_type": EVIL, "fused": [EVIL] * 20, "output_shape": "1x2"}
     show(
         Frames(
             [
-                span(EVIL * 9, Category.INFERENCE, 0, 9, id=1, arguments=told),
-                span(EVIL * 9, Category.OPERATOR, 0, 9, id=2, parent=1, arguments=told),
+                span(EVIL * 9, Category.INFERENCE, 0, 9, id=1, arguments=hostile),
+                span(EVIL * 9, Category.OPERATOR, 0, 9, id=2, parent=1, arguments=hostile),
             ]
         )
     )
@@ -685,7 +688,7 @@ def test_overhead_that_is_less_than_nothing_has_no_span(tmp_path: Path) -> None:
     assert (Frames.read(file).frame()["dur"] >= 0).all()
 
 
-# -- files that are none
+# -- invalid files
 
 
 @pytest.mark.parametrize(
@@ -762,7 +765,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def ort_profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a model of two operators, that was run three times."""
+    """A model of two operators was run three times."""
     options = onnxruntime.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(tmp_path_factory.mktemp("ort") / "profile")

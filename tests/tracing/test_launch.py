@@ -44,7 +44,7 @@ NO_TRACE = (
 
 @pytest.fixture
 def default_signals() -> Iterator[None]:
-    """Signals that end a program, also where these tests run in the background or by nohup."""
+    """Signals that end a program, even if these tests run in the background or by nohup."""
     numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
     yield
@@ -80,7 +80,7 @@ def traces(folder: Path) -> list[str]:
 
 @pytest.fixture
 def folder(model: Path) -> Path:
-    """Where the model is, and programs that run it."""
+    """The folder with the model, and programs that run it."""
     (model.parent / "program.py").write_text(PROGRAM)
     ending = "print('out')\nprint('err', file=sys.stderr)\nsys.exit(int(sys.argv[1]))\n"
     (model.parent / "ending.py").write_text(PROGRAM + ending)

@@ -1,4 +1,4 @@
-"""What `modelperf trace -- COMMAND` says of the files that were written, or of their absence."""
+"""Messages of `modelperf trace -- COMMAND` about the files that were written, or their absence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of a profile find the calls that they ran in, and lie inside of them."""
+"""The operators of a profile find the calls that they ran in, and are inside of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def calls_of(calls: Sequence[Call]) -> Calls:
 
 
 def inference(start_ns: int, end_ns: int, *parts: tuple[int, int]) -> Iterator[Event]:
-    """An inference as the reader tells it: then its operators, each inside of the one before."""
+    """An inference as the reader yields it: then its operators, each inside of the one before."""
     ids = itertools.count(start_ns * 10 + 1)
     parent = next(ids)
     yield span(Category.INFERENCE, start_ns, end_ns, parent, 1)
@@ -119,7 +119,7 @@ def test_an_operator_outside_its_parent_is_moved_in_and_reported() -> None:
     lengths=st.lists(st.integers(50_000, 10_000_000), min_size=1, max_size=30),
 )
 def test_clocks_that_drift_apart_are_followed(drift: float, lengths: list[int]) -> None:
-    """As one that a network corrects does, by up to half a millisecond in a second."""
+    """A clock that a network corrects drifts like this, by up to half a millisecond a second."""
     calls = []
     events: list[Event] = []
     now = 0

@@ -144,12 +144,12 @@ def test_memory_that_is_not_a_number_is_left_out(tmp_path: Path) -> None:
         kernel("b", 4, 2, more={"mem_in_use_peak": 1}),
         inference(0, 9),
     ]
-    told = [
+    counters = [
         event
         for event in OrtProfile(write_profile(tmp_path / "p.json", lines))
         if isinstance(event, Counter)
     ]
-    assert [each.values for each in told] == [{"peak_bytes": 1}]
+    assert [each.values for each in counters] == [{"peak_bytes": 1}]
 
 
 def test_a_scan_is_without_the_time_of_its_body(tmp_path: Path) -> None:

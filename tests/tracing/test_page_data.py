@@ -34,7 +34,7 @@ def test_spans_of_one_operator_share_their_facts() -> None:
     kinds = [content["kind"] for content in page.contents()]
     assert kinds == ["beside", "convolution", "elementwise", "product", "beside"]
     facts = page.contents()[1]["facts"]
-    # What differs in each run is left out.
+    # Facts that differ in each run are left out.
     assert facts == {
         "name": "stem", "category": "operator", "session": "small.onnx", "op_type": "Conv",
     }  # fmt: skip

@@ -95,13 +95,13 @@ def places(frame: pd.DataFrame, column: str) -> pd.Series:
 
 def test_the_command_leaves_out_what_failed_and_says_so(tmp_path: Path) -> None:
     def inference(start_ns: int, duration_ns: int, number: int, **arguments: Any) -> list[Span]:  # noqa: ANN401  # any
-        told = {"session": "small.onnx"}
+        session = {"session": "small.onnx"}
         whole = span("inference", Category.INFERENCE, start_ns, duration_ns, id=number)
         loop = span("loop", Category.OPERATOR, start_ns, 40, id=number + 1, parent=number)
         inner = span("add", Category.OPERATOR, start_ns, 20, id=number + 2, parent=number + 1)
         return [
-            replace(whole, arguments={**told, **arguments}),
-            *(replace(each, arguments=told) for each in (loop, inner)),
+            replace(whole, arguments={**session, **arguments}),
+            *(replace(each, arguments=session) for each in (loop, inner)),
         ]
 
     events = [*inference(0, 100, 1), *inference(200, 50, 4, error="Fail"), *inference(300, 80, 7)]
@@ -175,7 +175,7 @@ def test_a_profile_that_was_made_a_trace_says_the_same(
     )
 
 
-# What can be shown as it is: anything else is escaped as it is written.
+# Characters that are shown as they are: all others are escaped.
 _NAMES = st.text('ab Z0/"\\<&é中', min_size=1)
 _ARGUMENTS = st.dictionaries(
     _NAMES.filter(lambda name: name not in ("operator_index", "self_ms")),
@@ -234,9 +234,9 @@ def test_written_content_is_read_back(  # noqa: PLR0913, PLR0917  # a strategy e
 
 
 def test_the_work_of_a_pool_is_written_with_the_other_arguments(tmp_path: Path) -> None:
-    told = span("a", Category.OPERATOR, 0, 9, id=1, arguments={"op_type": "A"})
-    path = write(tmp_path / "trace.json", [replace(told, pool={"run_us": 5})])
-    assert list(RecordedTrace(path)) == [replace(told, arguments={"op_type": "A", "run_us": 5})]
+    operator = span("a", Category.OPERATOR, 0, 9, id=1, arguments={"op_type": "A"})
+    path = write(tmp_path / "trace.json", [replace(operator, pool={"run_us": 5})])
+    assert list(RecordedTrace(path)) == [replace(operator, arguments={"op_type": "A", "run_us": 5})]
 
 
 def test_cases_of_a_profile_that_was_made_a_trace_stay_apart(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_an_operator_on_a_pool_belongs_to_the_inference_of_its_session(tmp_path:
 
 
 def test_a_second_session_around_a_thread_must_begin_before_the_first(tmp_path: Path) -> None:
-    """Of two that begin together a viewer would have the first one around the second."""
+    """If two begin together, a viewer would have the first one around the second."""
     made = [
         span("load", Category.LOAD, 6_000, 1_000),
         span("one", Category.SESSION, 2_000, 10_000),

@@ -123,8 +123,11 @@ def test_layers_are_known_at_any_number_of_shapes(model: Path) -> None:
     assert p.layers()["layer"].tolist() == ["h", "y"]
     products = [span.arguments for span in spans_of(p, "operator") if span.name == "product"]
     counted = [32 * batch for batch in range(1, MAX_SHAPES + 1)]
-    assert [told.get("macs") for told in products] == [*counted, None, 64]
-    assert [(told["output_shape"], told["params"], told.get("macs")) for told in products[-3:]] == [
+    assert [product.get("macs") for product in products] == [*counted, None, 64]
+    assert [
+        (product["output_shape"], product["params"], product.get("macs"))
+        for product in products[-3:]
+    ] == [
         (f"{MAX_SHAPES}x4", 32, 32 * MAX_SHAPES),
         (f"{MAX_SHAPES + 1}x4", 32, None),
         ("2x4", 32, 64),
@@ -155,7 +158,7 @@ def test_the_layers_that_a_kernel_fuses_are_named() -> None:
         ("1x1008x13x13", "1x1000x13x13", True),
         ("1x16x13x13", "1x1x13x13", True),
         ("1x1000x13x13", "1x1000x13x13", False),
-        # What is computed on the way to a layer's own result.
+        # Intermediate results of the layer.
         ("1x1016x13x13", "1x1000x13x13", False),
         ("2x1008x13x13", "1x1000x13x13", False),
         ("1x1008x13", "1x1000x13x13", False),
@@ -345,13 +348,13 @@ def test_the_memory_of_the_process_is_counted_and_that_of_the_runtime_if_it_repo
     given = options(enable_profiling=True, profile_file_prefix=str(tmp_path / "theirs"))
     plain = ort.InferenceSession(str(model), given, providers=CPU)
     plain.run(None, FEED)
-    tells = "mem_in_use_peak" in Path(plain.end_profiling()).read_text(encoding="utf-8")
+    has_memory = "mem_in_use_peak" in Path(plain.end_profiling()).read_text(encoding="utf-8")
     with trace() as p:
         p.session(model, options(), providers=CPU).run(None, FEED)
     counters = [event for event in p.events() if isinstance(event, Counter)]
     values = {counter.name: counter.values for counter in counters}
     assert values["memory of the process"]["resident_bytes"] > 1_000_000
-    assert ("peak_bytes" in values.get("memory of small.onnx", {})) == tells
+    assert ("peak_bytes" in values.get("memory of small.onnx", {})) == has_memory
 
 
 def test_without_the_category_no_session_is_profiled(model: Path) -> None:
@@ -558,7 +561,7 @@ def test_labels_of_a_thread_that_goes_on_end_with_the_recording(
 
 
 def test_a_label_may_be_closed_by_another_thread(model: Path, tmp_path: Path) -> None:
-    """As that of a generator which the threads of a pool step through."""
+    """The threads of a pool step through such a generator."""
     file = tmp_path / "trace.json"
 
     def steps(p: Trace) -> Iterator[None]:
@@ -791,7 +794,7 @@ def test_setting_providers_again_ends_the_operators(model: Path) -> None:
 
 def fork() -> int:
     with warnings.catch_warnings():
-        # Python warns of forks beside threads.
+        # Python warns of forks of processes that have threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
@@ -848,7 +851,7 @@ def test_operators_are_those_of_the_first_inferences(model: Path, tmp_path: Path
         session = p.session(model, options(), providers=CPU)
         for _ in range(8):
             session.run(None, FEED)
-        # Of another session the count begins anew.
+        # The count of another session starts at zero.
         p.session(model, options(), providers=CPU).run(None, FEED)
     read_back = read(file)
     assert len(read_back.of("inference")) == 9
@@ -883,7 +886,7 @@ def test_without_a_limit_all_operators_are_recorded(model: Path) -> None:
 
 
 def test_a_session_that_is_profiled_no_more_keeps_no_events(model: Path) -> None:
-    """What the runtime would keep until the end is what the limit is for."""
+    """The limit is for events that the runtime would keep until the end."""
     with trace(operator_limit=2) as p:
         session = p.session(model, options(), providers=CPU)
         for _ in range(2):
@@ -914,7 +917,7 @@ def test_the_limit_counts_the_calls_of_all_threads(model: Path) -> None:
         for worker in workers:
             worker.join()
     assert len(spans_of(p, "inference")) == threads * calls
-    # Those that ran as it was reached may be in the profile or not.
+    # Operators that ran as it was reached may be in the profile or not.
     shown = len({span.parent for span in spans_of(p, "operator")})
     assert limit - threads < shown < limit + threads
     assert "operator_limit is 20" in p.notes[0]

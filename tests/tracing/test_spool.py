@@ -41,7 +41,7 @@ def test_records_are_read_in_order_as_often_as_wanted(
 
 
 def test_events_lost_to_a_full_disk_are_counted(tmp_path: Path) -> None:
-    """The program that is recorded goes on, and so does the recording where there is room again."""
+    """The program that is recorded goes on, and so does the recording when there is room again."""
     spool = small_spool(tmp_path)
     for number in range(7):
         spool.add((number, 0, number))

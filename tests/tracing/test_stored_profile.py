@@ -1,4 +1,4 @@
-"""A stored profile is a trace whose rounds stand where they ran, as far as that was kept."""
+"""A stored profile is a trace whose rounds are at the times they ran, as far as these were kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def started() -> Profile:
 
 
 def stored(path: Path, profile: Profile, **changed: object) -> Path:
-    """The profile in a file, with something else told of its first round."""
+    """The profile in a file, with the fields `changed` of its first round."""
     document = json.loads(dump_profile(profile))
     document["cases"][0]["raw"][0] |= changed
     path.write_text(json.dumps(document), encoding="utf-8")
@@ -67,11 +67,11 @@ def test_the_session_of_a_case_holds_its_rounds(tmp_path: Path) -> None:
     assert sessions == [(0, 88_030), (493_000, 498_010)]
 
 
-@pytest.mark.parametrize("told", ["none", "null", "a clock that goes back"])
-def test_without_starts_rounds_follow_each_other(tmp_path: Path, told: str) -> None:
+@pytest.mark.parametrize("form", ["none", "null", "a clock that goes back"])
+def test_without_starts_rounds_follow_each_other(tmp_path: Path, form: str) -> None:
     began = {"load": 95_000, "first": 97_000, "warmup": None, "warmup_end": None, "block": 99_000}
-    path = stored(tmp_path / "profile.json", started(), begun_ns=None if told == "null" else began)
-    if told == "none":
+    path = stored(tmp_path / "profile.json", started(), begun_ns=None if form == "null" else began)
+    if form == "none":
         document = json.loads(path.read_text(encoding="utf-8"))
         for made in document["cases"][0]["raw"]:
             del made["begun_ns"]

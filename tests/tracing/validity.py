@@ -1,4 +1,4 @@
-"""What the trace event format asks of a trace, checked on the text of one."""
+"""The rules of the trace event format, checked on the text of a trace."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trace:
 
 
 def read_valid_trace(text: str) -> Trace:
-    """The spans of a trace; fails where the format, the clock or the nesting is violated."""
+    """Return the spans of a trace; fail if the format, the clock or the nesting is violated."""
     assert text.isascii()
     document = json.loads(text, parse_constant=pytest.fail)
     assert list(document) == ["displayTimeUnit", "traceEvents", "otherData"]

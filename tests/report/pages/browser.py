@@ -99,7 +99,7 @@ def barred_tab(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="package")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the pages lie, at the same place in each test."""
+    """Return the folder of the pages, the same path in each test."""
     return tmp_path_factory.mktemp("pages")
 
 

@@ -1,4 +1,4 @@
-"""What the tests of pages share: the browser, and a way from data to an open page."""
+"""Shared by the tests of pages: the browser, and a way from data to an open page."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from pytest_modelperf.report.picture.drawn import picture_entry
 from pytest_modelperf.report.picture.records import Box, BoxState, ChangedPart, Picture
 
-# What JSON holds: the pages read it, and tests look into it.
+# JSON values: the pages read them, and tests look into them.
 Data: TypeAlias = dict[str, Any]
 
 HOSTILE_NAMES = (
@@ -239,7 +239,7 @@ def _failed(point: Data) -> Data:
 
 
 def _changes(points: Sequence[Sequence[Data]]) -> Data:
-    """B over A where both were measured; paired, so a little off the ratio of the figures."""
+    """B over A if both were measured; paired, so a little off the ratio of the figures."""
     changes = {}
     for a, b in zip(*points, strict=True):
         if a["reason"] or b["reason"]:
@@ -446,7 +446,7 @@ def _type(op_type: str, rows: Sequence[Data], ms: Sequence[float]) -> Data:
 
 
 def _overhead(ms: Sequence[float]) -> Data:
-    """The row that is no layer of the model."""
+    """The row that is not a layer of the model."""
     nothing = [None] * len(ms)
     return {
         "type": "runtime overhead",

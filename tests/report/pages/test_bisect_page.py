@@ -81,10 +81,10 @@ def test_a_bisect_begins_with_its_steps_and_ends_with_what_to_do(page: Page) -> 
     assert "slower engine 1.5" in page.locator(".finding").inner_text()
     assert page.locator("#overview tbody tr").first.locator(".pill").inner_text() == "bad"
     assert "there is no wheel of 1.4" in page.locator("#overview tbody").first.inner_text()
-    told = page.locator("#top").inner_text()
-    assert "--requirement-a engine==1.3 --requirement-b engine==1.5" in told
-    told = page.locator("#overview").inner_text()
-    assert "--all finds them" in told
+    shown = page.locator("#top").inner_text()
+    assert "--requirement-a engine==1.3 --requirement-b engine==1.5" in shown
+    shown = page.locator("#overview").inner_text()
+    assert "--all finds them" in shown
     assert page.locator("#kernels").is_visible()
 
 

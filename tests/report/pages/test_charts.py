@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PAGES = sample_data.every_page()
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 26)"
 THRESHOLD = "#chart .threshold input"
-# How high the bar is of whatever can be scrolled sideways.
+# The height of the bar of each element that can be scrolled sideways.
 _WIDE = """() => [...document.querySelectorAll("body *")]
     .filter((e) => e.scrollWidth > e.clientWidth && getComputedStyle(e).overflowX === "auto")
     .map((e) => e.offsetHeight - e.clientHeight - 2 * e.clientTop)
@@ -493,7 +493,7 @@ def test_a_page_opens_on_the_case_that_its_data_names(open_data: OpenData) -> No
 def test_elements_wider_than_a_narrow_window_have_a_visible_scroll_bar(
     barred_tab: Page, folder: Path, name: str
 ) -> None:
-    """Also where the system shows one only while something is scrolled, as on a phone."""
+    """Even if the system shows one only during scrolling, as on a phone."""
     path = folder / "barred.html"
     path.write_text(render_data(PAGES[name]), encoding="utf-8")
     barred_tab.goto(path.as_uri())
@@ -645,7 +645,7 @@ def any_sweep(open_data: OpenData) -> Page:
 
 
 def _check_sentence(sentence: str, best: str, spot: SweetSpot) -> None:
-    """Says the best where there is one, and names those that are as good or may be within."""
+    """It names the best if there is one, and those that are as good or may be within."""
     assert (best in sentence) == (spot.best is not None)
     assert ("surely" in sentence) == (spot.best is None)
     for start, ids in (("clearly differ from", spot.equals), ("or beyond:", spot.undecided)):
@@ -722,7 +722,7 @@ def _hover_point(page: Page, side: int, point_id: str) -> None:
 
 
 def _place_of(page: Page, side: int, point_id: str) -> dict[str, Any]:
-    """Where on the screen a point is drawn."""
+    """Return the place on the screen at which a point is drawn."""
     page.locator("#chart .plot").scroll_into_view_if_needed()
     place: dict[str, Any] = page.evaluate(
         """([side, id]) => {

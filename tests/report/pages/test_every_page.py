@@ -94,7 +94,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 WIDTHS = (1400, 700, 390)
 # The sizes of text on a page, in pixels, of which the last is that of the body.
 SCALE = frozenset({24.0, 20.8, 18.4, 16.0, 14.0, 12.48, 15.0})
-# What is out of sight is laid out, too, so that nothing has its former width.
+# Elements out of sight are laid out, too, so that nothing has its former width.
 OPEN = """
 document.querySelectorAll("details:not(.pick)").forEach((d) => {
   d.open = true;
@@ -160,7 +160,7 @@ SIZES = """
   return [...found];
 }
 """
-# The parts that would stand on every sheet of paper, or be hidden or cut there.
+# The parts that would be on every sheet of paper, or be hidden or cut there.
 ON_PAPER = """
 () => {
   const style = (e) => getComputedStyle(e);

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def run_page(open_page: OpenPage) -> Page:
-    """Of three cases of a model, the first of which is the worst."""
+    """A model with three cases, the first of which is the worst."""
     return open_page(without_charts(render_run_page(run(*map(outcome, (SLOWER, FASTER, SAME))))))
 
 
@@ -110,9 +110,9 @@ def test_a_missing_part_is_reported_as_absent(open_data: OpenData) -> None:
     case = data["models"][0]["cases"][0]
     case.update(word="new", latency=[None, case["latency"][1]], rounds=[[], []])
     page = open_data(data, fragment="case=b1-c1", draws=False)
-    told = page.locator("#absent").inner_text()
-    assert "This case is new, so nothing is known of A, before." in told
-    assert "Samples by round: there are no samples." in told
+    shown = page.locator("#absent").inner_text()
+    assert "This case is new, so nothing is known of A, before." in shown
+    assert "Samples by round: there are no samples." in shown
     assert not page.locator("#rounds").is_visible()
     pick(page, "Case", "b1-c2")
     assert page.locator("#absent").inner_text() == ""

@@ -37,7 +37,7 @@ def chosen(page: Page) -> Locator:
 
 
 def large(count: int) -> Data:
-    """A profile with so many kernels in a chain, of which each fifth takes time."""
+    """A profile with `count` kernels in a chain, of which each fifth takes time."""
     data = sample_data.profile()
     case = data["models"][0]["cases"][0]
     boxes = tuple(
@@ -233,7 +233,7 @@ def test_only_what_is_in_view_is_in_the_document(open_data: OpenData) -> None:
     assert page.locator(BOXES).count() < 200
     page.locator(WINDOW).focus()
     page.keyboard.press("End")
-    # What comes into view is drawn in the next frame.
+    # Boxes that come into view are drawn in the next frame.
     page.locator(BOXES).filter(has_text="Op1999").wait_for()
     assert page.locator(BOXES).count() < 200
 

@@ -69,7 +69,7 @@ def picker(page: Page, label: str) -> Locator:
 
 
 def run_of(page: Page, index: int = 0) -> str:
-    """The run that a card tells of."""
+    """The run that a card describes."""
     return " ".join(card(page, index).locator(".history-point").inner_text().split())
 
 
@@ -86,7 +86,7 @@ def test_each_case_has_a_curve_in_its_interval(open_history: OpenHistory) -> Non
     assert page.locator(CARDS).count() == 3
     line = points_of(page, 0, ".history-line")
     assert len(line) == 4
-    # Later runs stand on the right, and higher costs above.
+    # Later runs are on the right, and higher costs above.
     assert [x for x, _ in line] == sorted(x for x, _ in line)
     heights = [y for _, y in line]
     assert heights[0] == heights[1] > heights[2] == heights[3]
@@ -151,8 +151,8 @@ def test_keys_go_from_run_to_run_and_say_it(open_history: OpenHistory) -> None:
         page.keyboard.press(key)
         assert run_of(page).startswith(f"2026-01-0{day}")
         assert chart.get_attribute("aria-valuenow") == f"{day}"
-        told = chart.get_attribute("aria-valuetext") or ""
-        assert told.startswith(f"2026-01-0{day} 08:30, 00000000{day}, passed" if day != 3 else "")
+        spoken = chart.get_attribute("aria-valuetext") or ""
+        assert spoken.startswith(f"2026-01-0{day} 08:30, 00000000{day}, passed" if day != 3 else "")
     assert chart.get_attribute("role") == "slider"
 
 
@@ -174,7 +174,7 @@ def test_filters_leave_the_cases_that_fit_and_survive_areload(open_history: Open
 
 
 def case_at(*seconds: float) -> CaseHistory:
-    """A case with a run so many seconds after the first day each."""
+    """A case with one run for each number of seconds after the first day."""
     made = make_case([0.0] * len(seconds), steps=())
     dates = (FIRST_DAY + dt.timedelta(seconds=each) for each in seconds)
     points = tuple(map(with_date, made.points, dates))
@@ -252,7 +252,7 @@ def test_the_table_sorts_itself_and_the_curves(open_history: OpenHistory) -> Non
         assert shown_models(page, f"{CARDS} h3") == order
     page.locator("[data-column=tag]").click()
     since_tag = [text.split() for text in page.locator(f"{ROWS} td:nth-child(8)").all_inner_texts()]
-    # Unknown changes stand last.
+    # Unknown changes come last.
     assert since_tag == [["+10.5", "%", "+9.7", "…", "+11.3", "%"], [UNKNOWN], [UNKNOWN]]
 
 

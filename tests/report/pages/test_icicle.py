@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 SIZES = {"time": "ms", "MACs": "macs", "FLOPs": "flops", "memory": "memory"}
-# Of the width: what is narrower is drawn together.
+# A share of the width: narrower boxes are drawn together.
 NARROWEST = 0.004
 PARTS = """
 () => [...document.querySelectorAll(".icicle button")].map((button) => ({

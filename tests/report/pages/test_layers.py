@@ -59,7 +59,7 @@ READ_ROWS = """
 def mixed() -> Data:
     """A comparison with what is hard to sort and to filter.
 
-    Names that differ, rows that are alike, values that nobody knows, and a row that is no layer.
+    Names that differ, rows that are alike, unknown values, and a row that is not a layer.
     """
     data = sample_data.comparison()
     layers: list[Data] = data["models"][0]["cases"][0]["layers"]
@@ -120,7 +120,7 @@ def shown_names(layer: Data) -> list[str]:
 
 
 def own(name: str, side: int) -> Read:
-    """A value of one side, where the layer ran there itself."""
+    """A value of one side, if the layer ran there itself."""
     return lambda layer: layer[name][side] if layer["states"][side] == "ran" else None
 
 
@@ -166,7 +166,7 @@ def shown_types(page: Page) -> list[str | None]:
 
 
 def chart(page: Page, section: str) -> list[Any]:
-    """What Plotly was given to draw."""
+    """Return the arguments that Plotly was given."""
     traces: list[Any] = chart_of(page, section)["data"]
     return traces
 
@@ -538,7 +538,7 @@ def test_details_list_what_each_side_fuses(open_data: OpenData) -> None:
     fused = open_row(page, 7).locator(".fused")
     assert texts(fused.nth(0), "li") == ["relu_1 Relu", "bn_old BatchNormalization"]
     assert texts(fused.nth(1), "li") == ["/block1/bn_7 BatchNormalization"]
-    # By type, so that another name is no difference.
+    # By type, so that another name does not count as a difference.
     assert texts(fused, "li.only") == ["relu_1 Relu"]
 
 

@@ -1,4 +1,4 @@
-"""The look of the tables of an overview: figures in line, and names that break where words join."""
+"""The look of the tables of an overview: figures in line, and names that break between words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 NAME = "resnet50-quantized_per_channel"
-# Where the text of a cell ends, without the room after it.
+# The right end of the text of a cell, without the room after it.
 POINT = """
 (cell) => {
   const range = document.createRange();

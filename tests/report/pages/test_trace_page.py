@@ -24,7 +24,7 @@ def page(open_page: OpenPage) -> Page:
 
 
 def said(page: Page) -> str:
-    """What is said of the spans in view, once the next frame is drawn."""
+    """Return the summary of the spans in view, once the next frame is drawn."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     return page.locator("#trace .body > p").last.inner_text()
 

@@ -60,7 +60,7 @@ def choose(page: Page, summary: str) -> None:
 
 
 def chart(page: Page, index: int, what: str = "data") -> Any:  # noqa: ANN401  # of Plotly
-    """What Plotly was given to draw."""
+    """Return the arguments that Plotly was given."""
     wait_until_drawn(page)
     return page.evaluate(
         "([index, what]) => document.querySelectorAll('main .plot')[index][what]", [index, what]
@@ -72,7 +72,7 @@ def heads(page: Page, table: str) -> list[str]:
 
 
 def cells(page: Page, rows: str) -> list[list[str]]:
-    """The texts of each row; what stands below a figure follows it after a blank."""
+    """The texts of each row; the text below a figure follows it after a blank."""
     return [
         [" ".join(text.split()) for text in row.locator("th, td").all_inner_texts()]
         for row in page.locator(rows).all()

@@ -1,4 +1,4 @@
-"""Boxes stand in the order of the data, apart from one another and from the lines that pass."""
+"""Boxes are in the order of the data, apart from each other and from the lines that pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture as a file: well formed, alone, and with everything that stands on a page."""
+"""The picture as a file: well formed, alone, and with everything that is on a page."""
 
 from __future__ import annotations
 
