@@ -1,6 +1,6 @@
 """The committed baselines of the light models still hold: any change of a count shows in review.
 
-`python -m tests.baselines.test_committed` writes them anew.
+`python -m tests.baselines.test_committed` writes them again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.support.known import known
 from tests.support.light_models import LIGHT_MODELS, light_model
 
 STORE = BaselineStore(ROOT / "baselines")
-# Those that a count depends on.
+# The packages that a count depends on.
 PACKAGES = ("pytest-modelperf", "onnx")
 
 
 def current(name: str) -> BaselineRecording:
-    """What is kept of a model: the totals and the layer types of two batch sizes."""
+    """Return what is stored of a model: the totals and the layer types of two batch sizes."""
     path = light_model(name)
     profile = profile_model(path, ProfileRequest(batch_sizes=(1, 8)))
     structure = digest_structure(open_model(path))

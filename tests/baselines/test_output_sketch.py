@@ -19,7 +19,7 @@ from pytest_modelperf.profiler.model_in_worker import Sent
 from tests.support.known import known
 
 SIZES = (1, 10, 150, 1_000, 30_000)
-# As of one output among few, and the roots of a group that a sum may be away.
+# For one output among few, and the roots of a group that a sum may be away.
 NUMBERS, ROOTS = 96, 6
 
 

@@ -1,4 +1,4 @@
-"""What changed of baselines since a commit: every change in words, and what no recording writes."""
+"""Changes of baselines since a commit: each as a sentence, and those that no recording writes."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def test_a_baseline_that_is_broken_on_one_side_is_named_and_the_others_shown(fol
         ("decoder", False),
         ("decoder", True),
     ]
-    # The commit's files are named by their own folder, and not by where they were put.
+    # The commit's files are named by their own folder, and not by their place.
     assert all(f"{folder}/decoder/model.json" in each.problem for each in review.broken)
 
 

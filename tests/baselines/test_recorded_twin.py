@@ -84,7 +84,7 @@ def rebuilt(stored: Baseline, model: onnx.ModelProto | None = None) -> Path:
 
 
 def with_twin_of(stored: Baseline, other: onnx.ModelProto, **mended: Any) -> Baseline:  # noqa: ANN401  # any field
-    """The baseline with the twin of another model, and whatever else was mended to fit."""
+    """The baseline with the twin of another model, and everything that was changed to fit."""
     twin = replace(known(stored.model.twin), **mended)
     made = twin_bytes(make_twin(open_model(other)))
     return replace(stored, twin=made, model=replace(stored.model, twin=twin))
@@ -159,7 +159,7 @@ def test_a_twin_of_the_same_counts_and_another_structure_is_refused(
 
 
 def test_a_twin_is_not_compared_with_cases_that_it_does_not_represent() -> None:
-    """Of a model that was recorded anew at some batch sizes only."""
+    """A model of which only some batch sizes were recorded again."""
     stored = recorded(dense())
     first, *others = stored.model.cases
     assert first.static is not None

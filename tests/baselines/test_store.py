@@ -1,4 +1,4 @@
-"""Baselines on disk: what is written is read again, and whatever is broken is said, with its place.
+"""Baselines on disk: they are read back as written, and the error of a broken one names the place.
 
 The writers that are killed, and those that work at once, are in `tests.support.baseline_writer`.
 """
@@ -130,7 +130,7 @@ def test_the_name_of_a_folder_reads_like_the_path_of_the_model() -> None:
     )
 
 
-# Whatever a path may hold, with what the encoding itself uses more often than chance would.
+# Any character of a path, with those that the encoding itself uses more often than chance would.
 _PATHS = st.lists(
     st.text(st.sampled_from("aAzZ09.-_+%/ é:\\~con") | st.characters(codec="utf-8"), min_size=1)
     | st.sampled_from(["..", "--", "-", ".onnx", "%2d", "+a", "con", "NUL.x"]),
@@ -525,8 +525,8 @@ FIRST, SECOND, EIGHT = (
 )
 def test_copied_samples_are_a_broken_baseline(data: bytes, copy: str, first: str) -> None:
     path = Path("baselines/m") / f"{MACHINE.key}.json"
-    told = re.escape(f"{path}, {copy}: the samples are those of {first}, which no two runs have")
-    with pytest.raises(BaselineError, match=f"^{told}.*--modelperf-update-baseline"):
+    message = re.escape(f"{path}, {copy}: the samples are those of {first}, which no two runs have")
+    with pytest.raises(BaselineError, match=f"^{message}.*--modelperf-update-baseline"):
         read_machine(data, path)
 
 
@@ -1238,7 +1238,7 @@ def _planned(root: Path) -> tuple[Baseline, UpdatePlan]:
 def test_any_failing_call_is_reported_and_leaves_no_half_written_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    errors: list[str] = []
     for at in range(200):
         root = tmp_path / str(at)
         before, plan = _planned(root)
@@ -1247,7 +1247,7 @@ def test_any_failing_call_is_reported_and_leaves_no_half_written_file(
             try:
                 BaselineStore(root).apply(plan)
             except ModelPerfError as error:
-                told.append(str(error))
+                errors.append(str(error))
             if refusing.made <= at:
                 break
         assert not list(root.rglob("*.tmp"))
@@ -1263,8 +1263,8 @@ def test_any_failing_call_is_reported_and_leaves_no_half_written_file(
         assert BaselineStore(root).read(NAME) == plan.after
         assert not list(root.rglob(".*"))
         assert not list(root.rglob("twin.next.onnx"))
-    assert len(told) > 15
-    assert all(os.strerror(errno.ENOSPC) in message for message in told)
+    assert len(errors) > 15
+    assert all(os.strerror(errno.ENOSPC) in message for message in errors)
 
 
 def test_a_new_baseline_of_which_any_call_fails_leaves_nothing_or_is_whole(

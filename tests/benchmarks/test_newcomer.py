@@ -1,4 +1,4 @@
-"""The benchmark types what a newcomer is told, and sees which models fail and pass."""
+"""The benchmark types the commands that a newcomer sees, and checks which models fail and pass."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def outputs_of(model: onnx.ModelProto, feeds: dict[str, Any]) -> Any:  # noqa: A
 
 def result(*ways: Way) -> Result:
     rows = [asdict(each) for each in ways]
-    # As JSON has them: lists in place of tuples.
+    # JSON has lists in place of tuples.
     return result_of({"ways": [{**row, "seconds": list(row["seconds"])} for row in rows]})
 
 
@@ -76,8 +76,8 @@ def test_the_shown_commands_are_read_as_a_shell_reads_them(tmp_path: Path, width
     project = Project(root=tmp_path, reason="", repository=tmp_path)
     files = ["pyproject.toml", "a model with a name of some length.onnx", ".gitattributes"]
     report = next_report(project, files, "baselines", tmp_path)
-    told = told_commands(render_report(report, TextStyle(width)))
-    assert told == {
+    commands = told_commands(render_report(report, TextStyle(width)))
+    assert commands == {
         "record": "pytest --modelperf --modelperf-update-baseline",
         "commit": "git add pyproject.toml 'a model with a name of some length.onnx' "
         '.gitattributes baselines && git commit -m "Test the performance of models"',

@@ -67,7 +67,7 @@ FOUND = Check(
 QUIET = replace(FOUND, kind=SAME, verdict="passed", ratio=1.0, reasons=())
 LARGE = Size("a", LOOP, 6.0, 1.1, 1.08, 1.12)
 COST = Cost("a", 6.0, 1.5, 1.3)
-# A loop of so many turns takes far longer than what else the program does.
+# A loop with this many turns takes far longer than the rest of the program.
 TINY = Program(
     "tiny",
     "tiny==1",

@@ -257,8 +257,8 @@ RESULT = result_of(COMPARED, REFERENCES, {"slow": 60.0, "quick": 2.0})
 
 def test_a_slowdown_of_5_percent_is_found_by_its_reference_alone() -> None:
     """The load of `slow` takes 8 % and does not count."""
-    told = {each.what: (each.found, each.outcome) for each in expectations(RESULT)}
-    assert told == {
+    outcomes = {each.what: (each.found, each.outcome) for each in expectations(RESULT)}
+    assert outcomes == {
         "unchanged, called slower": ("1 of 4", "missed"),
         "5 % slower, passed": ("1 of 2", "missed"),
         "unchanged, passed: one core, machine as it is": ("2 of 3", "missed"),

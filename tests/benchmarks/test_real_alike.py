@@ -1,4 +1,4 @@
-"""What is made of real models that were timed against their like."""
+"""The expectations on real models that were timed against equal ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_each_load_has_a_line_and_the_sentence_says_what_all_of_them_show() -> N
 
 
 def test_an_alarm_and_too_few_comparisons_or_models_are_missed() -> None:
-    told = [each.outcome for each in expectations(result(replace(PASSED, verdict="regressed")))]
-    assert told == ["missed", "missed", "missed"]
+    outcomes = [each.outcome for each in expectations(result(replace(PASSED, verdict="regressed")))]
+    assert outcomes == ["missed", "missed", "missed"]
     many = [replace(PASSED, model=str(number % 20)) for number in range(200)]
     assert [each.outcome for each in expectations(result(*many))] == ["met"] * 3

@@ -1,4 +1,4 @@
-"""What a soak makes of its runs, and what it finds of a run that did not clean up."""
+"""The results of a soak from its runs, and its findings about a run that did not clean up."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def run_of(
 def result_of(*runs: Run) -> Result:
     moment = {"load": 1.0, "loop_ms": 2.0}
     empty: dict[str, Any] = {"machine": {}, "versions": {}, "is_complete": True, "seconds": 1.0}
-    told = {"benchmark": "soak", "command": "", "date": "2026-11-22T03:00:00+00:00"}
+    heading = {"benchmark": "soak", "command": "", "date": "2026-11-22T03:00:00+00:00"}
     rows = {"runs": [asdict(run) for run in runs]}
-    return from_json(empty | told | {"before": moment, "after": moment, "rows": rows})
+    return from_json(empty | heading | {"before": moment, "after": moment, "rows": rows})
 
 
 def expected(*runs: Run) -> dict[str, Expectation]:
@@ -140,10 +140,12 @@ def test_failures_and_leftovers_are_missed_and_named() -> None:
 
 
 def test_a_table_has_a_line_for_each_noise_and_one_for_all() -> None:
-    beside = compared("inconclusive", figures=(Figure("latency_p50", "passed", 1.02, 1.01, 1.03),))
+    open_p50 = compared(
+        "inconclusive", figures=(Figure("latency_p50", "passed", 1.02, 1.01, 1.03),)
+    )
     open_ones = (Figure(f"latency_p{k}", "inconclusive", *[None] * 3) for k in (50, 95))
     unknown = compared("inconclusive", figures=tuple(open_ones))
-    runs = [run_of(compared()), replace(run_of(beside, unknown), noise="bursts")]
+    runs = [run_of(compared()), replace(run_of(open_p50, unknown), noise="bursts")]
     assert tables(result_of(*runs))["soak by noise"].splitlines() == [
         (
             "| neighbours | comparisons | regressed | improved | passed | inconclusive | failed "
@@ -231,7 +233,7 @@ def test_a_process_is_found_by_its_mark_and_gone_when_it_has_ended(
     line = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     mark = f"test-{os.getpid()}"
     environment = os.environ | {soak._MARKER: mark}
-    # As if no process had this one for its parent: the mark alone tells, and other tests may have
+    # As if this process were the parent of none: only the mark counts, and other tests may have
     # children in this process, which come, go, and change their state.
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with subprocess.Popen([sys.executable, "-c", line], stdin=-1, env=environment) as process:
@@ -248,5 +250,5 @@ def test_neighbours_go_when_the_run_is_over() -> None:
     own = children()
     with loaded(BUSY):
         started = children() - own
-        assert len(soak.find_processes("nobody's")) >= len(started) == 2
+        assert len(soak.find_processes("another mark")) >= len(started) == 2
     assert not children() & started

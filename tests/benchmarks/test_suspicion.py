@@ -1,4 +1,4 @@
-"""What the benchmark of settled models makes of the runs that it read."""
+"""The results of the benchmark of settled models from its runs."""
 
 from __future__ import annotations
 
@@ -93,10 +93,12 @@ def test_a_rate_is_met_only_if_it_is_shown(settled: int, suspected: int, outcome
 
 def test_planted_slowdowns_have_to_be_measured_on_a_quiet_machine() -> None:
     missed, found = (replace(each, planted=2.0) for each in (SETTLED, SUSPECTED))
-    told = [e.outcome for e in expectations(result(*[SETTLED] * 400, found))]
-    assert told == ["met", "met"]
-    told = [e.outcome for e in expectations(result(*[SETTLED] * 400, found, missed))]
-    assert told == ["met", "missed"]
-    told = [e.outcome for e in expectations(result(*[SETTLED] * 400, replace(missed, load=BUSY)))]
-    assert told == ["met"]
+    outcomes = [e.outcome for e in expectations(result(*[SETTLED] * 400, found))]
+    assert outcomes == ["met", "met"]
+    outcomes = [e.outcome for e in expectations(result(*[SETTLED] * 400, found, missed))]
+    assert outcomes == ["met", "missed"]
+    outcomes = [
+        e.outcome for e in expectations(result(*[SETTLED] * 400, replace(missed, load=BUSY)))
+    ]
+    assert outcomes == ["met"]
     assert PLANTED == (1.3, 2.0)

@@ -14,8 +14,8 @@ from traps import Sprung, expectations, make_feeds, settings_of, start, tables
 from pytest_modelperf.graph.deciding_inputs import deciding_inputs
 from tests.docs.test_evidence import result_of
 
-# Operators whose values decide, and of which there is no trap: a value changes their time too
-# little, their inputs are no tensors, or their weights need a form of their own.
+# Operators whose values decide, but that have no trap: a value changes their time too
+# little, their inputs are not tensors, or their weights need a form of their own.
 WITHOUT_TRAP = frozenset({
     "AttnLSTM", "BifurcationDetector", "CastMap", "DecoderMaskedMultiHeadAttention",
     "DictVectorizer", "DynamicQuantizeLSTM", "DynamicSlice", "DynamicTimeWarping",

@@ -107,7 +107,7 @@ def test_a_quantized_layer_agrees_with_the_engine_within_a_limit() -> None:
 
 
 def test_rows_of_earlier_runs_that_were_not_asked_for_are_left_out(tmp_path: Path) -> None:
-    """The command that is stored beside the rows has to name what they are of."""
+    """The command that is stored with the rows has to name what they describe."""
     for model, load, change in (
         ("a", QUIET, "x"),
         ("b", QUIET, "x"),

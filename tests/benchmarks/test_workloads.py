@@ -1,4 +1,4 @@
-"""What the benchmark of workloads makes of its comparisons, and that its models run."""
+"""The results of the benchmark of workloads from its comparisons, and that its models run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of many models makes of its runs."""
+"""The results of the benchmark of many models from its runs."""
 
 from __future__ import annotations
 

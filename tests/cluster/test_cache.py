@@ -24,7 +24,7 @@ def model(folder: Path, weight: float, name: str = "model.onnx") -> ModelContent
 
 def receive(cache: ModelCache, content: ModelContent) -> None:
     incoming = cache.receive(content)
-    # Of one byte each, to see that they are put together.
+    # Pieces of one byte, to see that they are put together.
     for piece in read_pieces(content, piece_bytes=1):
         incoming.write(piece.name, piece.offset, piece.data)
     incoming.keep()
@@ -57,7 +57,7 @@ def test_the_same_model_by_another_name_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_links_to_a_model_and_its_weights_are_read_where_they_are(tmp_path: Path) -> None:
-    """A folder of Hugging Face links to files that have other names and lie elsewhere."""
+    """A folder of Hugging Face links to files that have other names and are elsewhere."""
     real, links = tmp_path / "blobs", tmp_path / "snapshot"
     real.mkdir()
     links.mkdir()
@@ -72,7 +72,7 @@ def test_links_to_a_model_and_its_weights_are_read_where_they_are(tmp_path: Path
 
 def test_the_least_recently_used_goes_and_what_is_used_stays(tmp_path: Path) -> None:
     contents = [model(tmp_path / name, weight) for weight, name in enumerate("abcd", 1)]
-    # Room for two, and the little that is stored beside each.
+    # Room for two, and the little that is stored with each.
     cache = ModelCache(tmp_path / "cache", int(2.5 * contents[0].size_bytes))
     for age, content in enumerate(contents[:2]):
         receive(cache, content)

@@ -13,7 +13,7 @@ from tests.support.timed_models import write_timed
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="the extra is not installed")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("local:2",), "local:2 starts its own workers: give the address of a scheduler."),
         (("host:8786",), "type tcp://host:8786"),
@@ -22,10 +22,10 @@ from tests.support.timed_models import write_timed
         (("tcp://host:many",), "tcp://host:many is not the address of a scheduler: "),
     ],
 )
-def test_wrong_usage_is_one_message(arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_usage_is_one_message(arguments: tuple[str, ...], message: str) -> None:
     result = run("worker", *arguments)
     assert result.exit_code == 2
-    assert told in result.err
+    assert message in result.err
 
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="the extra is not installed")
@@ -52,7 +52,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("profile", "m.onnx", "--machine", "board"), "give --cluster too"),
         (("compare", "a.onnx", "b.onnx", "--machine", "board"), "give --cluster too"),
@@ -68,7 +68,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         ),
     ],
 )
-def test_options_that_do_not_go_with_a_cluster(arguments: tuple[str, ...], told: str) -> None:
+def test_options_that_do_not_go_with_a_cluster(arguments: tuple[str, ...], message: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
-    assert told in result.err
+    assert message in result.err

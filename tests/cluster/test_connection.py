@@ -1,4 +1,4 @@
-"""The connection to a cluster, where something is still under way as it is closed."""
+"""The connection to a cluster, closed while something is still under way."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_connection_that_is_under_way_leaves_no_socket_open(
                 connecting = client.rpc.connect(f"tcp://127.0.0.1:{silent_port}")
                 task: asyncio.Task[Any] = asyncio.ensure_future(connecting)
                 # Another socket may be closed meanwhile.
-                while open_sockets() <= client_sockets:  # noqa: ASYNC110  # nothing tells it
+                while open_sockets() <= client_sockets:  # noqa: ASYNC110  # there is no event to wait for
                     await asyncio.sleep(0)
                 return task
 

@@ -1,4 +1,4 @@
-"""How a user says where a cluster is."""
+"""The ways in which a user names a cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_cluster_is_an_address_a_file_or_local(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("host:8786", "type tcp://host:8786, or tls://host:8786"),
         ("local:0", "local:4 for four workers"),
@@ -37,10 +37,10 @@ def test_a_cluster_is_an_address_a_file_or_local(tmp_path: Path) -> None:
         ("tcp://", "there is no cluster"),
     ],
 )
-def test_anything_else_is_an_error_that_says_what_to_type(text: str, told: str) -> None:
+def test_anything_else_is_an_error_that_says_what_to_type(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_place(text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_error_on_a_worker_does_not_advise_to_start_workers() -> None:

@@ -1,4 +1,4 @@
-"""What becomes of jobs when machines and schedulers of a real cluster are lost."""
+"""The fate of jobs when machines and schedulers of a real cluster are lost."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ def test_a_machine_with_another_engine_is_one_error(
     with joined(own_processes.file, machines=2) as (cluster, _):
         cluster.require([("same",)], "onnxruntime")
         cluster.require([("old",)], "timed")
-        told = r"here onnxruntime is \d+\.\d.*, and on .*old.* it is 0\.0\.1"
-        with pytest.raises(ClusterError, match=told):
+        message = r"here onnxruntime is \d+\.\d.*, and on .*old.* it is 0\.0\.1"
+        with pytest.raises(ClusterError, match=message):
             cluster.require([()], "onnxruntime")
 
 
@@ -166,8 +166,8 @@ def test_local_workers_that_cannot_start_are_one_error() -> None:
         "with open_cluster('local:6'): pass\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    told = b"ClusterError: the workers of local:6 could not be started: "
-    assert ended.stderr.splitlines()[-1].partition(told)[1] == told
+    message = b"ClusterError: the workers of local:6 could not be started: "
+    assert ended.stderr.splitlines()[-1].partition(message)[1] == message
 
 
 @on_linux
@@ -233,7 +233,7 @@ def test_a_cluster_without_machines_says_how_to_start_one(own_processes: Cluster
 class _BusyClient:
     """A Dask client whose network loses the first answers of a machine.
 
-    What it subscribes to is there after so many events.
+    It misses its first `late` events.
     """
 
     id = "busy"
@@ -286,7 +286,7 @@ def test_a_machine_whose_answer_is_lost_is_asked_again(lost: int, found: list[st
 
 
 def test_machines_are_asked_for_once_the_scheduler_reports_new_ones() -> None:
-    """One that came between would be known to nobody."""
+    """A machine that came in between would stay unknown."""
     client = _BusyClient(late=2)
     asyncio.run(Runner(client, "cluster", lambda _: None, patience_s=1.0).start())
     assert client.events == 3
@@ -323,19 +323,19 @@ def test_a_machine_that_does_not_answer_is_named_during_the_wait() -> None:
 
     async def ask(*, hangs: bool) -> list[str]:
         warnings: list[str] = []
-        is_told = asyncio.Event()
+        is_reported = asyncio.Event()
 
         def warn(text: str) -> None:
             warnings.append(text)
-            is_told.set()
+            is_reported.set()
 
         async def answer(*_: object, **__: object) -> dict[str, object]:
             if hangs:
-                await is_told.wait()
+                await is_reported.wait()
             return {}
 
         client = _BusyClient()
-        client.run = answer  # type: ignore[method-assign]  # it answers when it is told to
+        client.run = answer  # type: ignore[method-assign]  # it answers when the test lets it
         loop = asyncio.get_running_loop()
         # Time passes at once.
         loop.call_later = lambda _, *call: loop.call_soon(*call)  # type: ignore[method-assign,assignment]
@@ -422,15 +422,15 @@ def test_a_machine_that_cannot_run_the_engine_leaves_its_job_to_another(
         assert asyncio.run(carry_out()) == "done"
         assert warnings == ["a (k) left its cases to others: no CUDA at tcp://a."]
     else:
-        told = r"at tcp://b\.\nEvery .* was asked: a \(k\), b \(k\)\.\na \(k\) said: no CUDA at tcp://a\."
-        with pytest.raises(EngineOptionError, match=told):
+        message = r"at tcp://b\.\nEvery .* was asked: a \(k\), b \(k\)\.\na \(k\) said: no CUDA at tcp://a\."
+        with pytest.raises(EngineOptionError, match=message):
             asyncio.run(carry_out())
         assert warnings == []
     assert client.given == ["tcp://a", "tcp://b"]
 
 
 def test_a_job_that_came_to_a_machine_too_late_is_taken_back() -> None:
-    """Dask tells only the jobs that were there of a machine that is lost."""
+    """Dask reports a lost machine only to the jobs that it had."""
 
     async def lose(address: str | None) -> bool:
         runner = Runner(_BusyClient(), "cluster", lambda _: None, patience_s=1.0)
@@ -441,8 +441,8 @@ def test_a_job_that_came_to_a_machine_too_late_is_taken_back() -> None:
             job(cluster_work.tell_process), [machine.address], address, answer=answer
         )
         runner._running["job"] = running
-        told = {"action": "remove-worker", "worker": "tcp://a", "expected": False}
-        runner._on_scheduler_event((0.0, told))
+        event = {"action": "remove-worker", "worker": "tcp://a", "expected": False}
+        runner._on_scheduler_event((0.0, event))
         return running.is_stranded
 
     assert asyncio.run(lose(None))
@@ -461,7 +461,7 @@ def test_a_job_goes_to_a_machine_that_has_its_cores() -> None:
 
 
 def test_a_machine_that_comes_with_another_engine_is_not_used() -> None:
-    """Its figures would stand beside those of the version that the run began with."""
+    """Its figures would be mixed with those of the version that the run began with."""
 
     async def come(engine: str, *names: str) -> tuple[list[str], list[str]]:
         warnings: list[str] = []

@@ -213,7 +213,7 @@ def test_a_job_that_runs_ends_when_it_is_cancelled(
 
 
 def external_model(folder: Path) -> Path:
-    """A model whose weight lies beside it, and is larger than one piece."""
+    """A model whose weight is in a file next to it, and is larger than one piece."""
     folder.mkdir()
     count = PIECE_BYTES // 4 + 1000
     weight = np.arange(count, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Where a machine of a cluster listens."""
+"""The addresses at which a machine of a cluster listens."""
 
 from __future__ import annotations
 

@@ -58,6 +58,6 @@ def refuse(address: str) -> None:
         open_cluster(address, timeout_s=1.0),
     ):
         pass
-    # The error holds the frames, and so the client: nothing of it runs any more all the same.
+    # The error holds the frames, and so the client: it has nevertheless stopped completely.
     assert refused.value.__cause__ is not None
     assert "IO loop" not in {thread.name for thread in threading.enumerate()}

@@ -28,7 +28,7 @@ from tests.support.timed_models import write_timed
 
 
 class Arrived(Struct, frozen=True):
-    """What a machine had of a request."""
+    """A request as it arrived at a machine."""
 
     source: str
     bindings: tuple[Binding, ...]

@@ -26,13 +26,13 @@ def test_no_more_of_a_model_is_sent_to_a_machine_that_is_gone(
     path = tmp_path / "model.onnx"
     path.write_bytes(bytes(PIECE_BYTES + 1))
     content = ModelContent(str(path), "digest", (SentFile(path.name, PIECE_BYTES + 1),))
-    told: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def connect(_: str) -> None:
         raise OSError("unreachable")
 
     async def broadcast(msg: dict[str, Any], **_: object) -> dict[str, None]:
-        told.append(msg)
+        messages.append(msg)
         return answers
 
     client = SimpleNamespace(
@@ -40,5 +40,5 @@ def test_no_more_of_a_model_is_sent_to_a_machine_that_is_gone(
         scheduler=SimpleNamespace(broadcast=broadcast),
     )
     asyncio.run(Sender(client).send(content, "tcp://a", "key"))
-    assert [each["op"] for each in told] == sent
-    assert (told[-1]["error"] is None) is bool(answers)
+    assert [each["op"] for each in messages] == sent
+    assert (messages[-1]["error"] is None) is bool(answers)

@@ -1,4 +1,4 @@
-"""What a Dask worker becomes by our preload module, and which one is refused."""
+"""Dask workers with our preload module, and those that it refuses."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_model_that_cannot_be_kept_says_what_to_do(tmp_path: Path) -> None:
     def send_model(_topic: str, _message: str) -> None:
         (incoming,) = cache.folder.iterdir()
         (tmp_path / "elsewhere.onnx").rename(incoming / "sent.onnx")
-        # Where the cache writes a file of its own.
+        # The cache writes a file of its own there.
         (incoming / ".in-use").mkdir()
         asyncio.run(station.end("job", None))
 
@@ -127,16 +127,16 @@ def test_local_workers_are_all_of_this_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("versions", "told"),
+    ("versions", "message"),
     [
         ({"pytest_modelperf": "9.9"}, rf"here pytest-modelperf is {__version__}.*it is 9\.9"),
         ({"onnxruntime": "1.0"}, r"here onnxruntime is 1\.32\.0, and on old \(.*it is 1\.0"),
     ],
 )
-def test_a_difference_of_versions_names_both_sides(versions: dict[str, str], told: str) -> None:
+def test_a_difference_of_versions_names_both_sides(versions: dict[str, str], message: str) -> None:
     machines = [machine("same"), machine("old", **versions)]
     require_equal_versions(machines[:1], OURS, "onnxruntime")
-    with pytest.raises(ClusterError, match=told):
+    with pytest.raises(ClusterError, match=message):
         require_equal_versions(machines, OURS, "onnxruntime")
 
 

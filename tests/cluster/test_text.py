@@ -1,4 +1,4 @@
-"""The line that shows where the jobs of a cluster stand."""
+"""The line that shows the state of the jobs of a cluster."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def settle() -> None:
 
 
 def test_a_job_waits_for_machines_with_its_cores() -> None:
-    """Those with fewer run it only where no other is there: then it says what is lacking."""
+    """A machine with fewer cores runs it only if there is no other, and reports the lack."""
     small, large = (replace(machine(n), cores=cores) for n, cores in ((1, 2), (2, 4)))
 
     async def begun(*machines: Machine) -> list[int]:

@@ -1,4 +1,4 @@
-"""Records as JSON: whatever they hold comes back."""
+"""Records as JSON: all their values come back."""
 
 from __future__ import annotations
 

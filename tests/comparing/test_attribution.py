@@ -1,4 +1,4 @@
-"""What explains a difference: which layer is which, what each takes more, and why, in words."""
+"""The reasons for a difference: which layers match, what each takes more, and why, as text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SLOWER = (1.05, 1.2)
 ENGINE = make_engine("onnxruntime", "1.31.1")
 
 
-def layer(  # noqa: PLR0913  # each tells layers apart
+def layer(  # noqa: PLR0913  # each distinguishes layers
     name: str,
     op: str = "Conv",
     shape: Shape = (1, 8),
@@ -419,7 +419,7 @@ def test_a_layer_of_one_side_has_a_row_of_one_side() -> None:
     assert gone.after is None
     assert (known(new.time).share, known(gone.time).share) == pytest.approx((1.0, -0.2 / 0.7))
     assert found.layers[0] is new
-    # What has not changed comes last.
+    # Unchanged layers come last.
     assert found.layers[1] is gone
 
 
@@ -683,8 +683,8 @@ def test_a_gain_is_listed_separately_from_the_cause_of_a_slower_part() -> None:
     parts = MeasuredParts(
         ("1 Gemm became 2 kernels",), (frozenset(),), (9.0,), doubts, KnownPlans()
     )
-    cause, told = part_reasons(found, (gain,), parts)
-    assert (cause.text, told) == ("1 Gemm became 2 kernels", Reason(gain.text))
+    cause, other = part_reasons(found, (gain,), parts)
+    assert (cause.text, other) == ("1 Gemm became 2 kernels", Reason(gain.text))
     (faster,) = part_reasons(found, (gain,), replace(parts, shifts_ns=(-9.0,)))
     assert faster.text == "1 Gemm became 2 kernels; 1 MatMul+Add fusion won (first: a)"
 
@@ -734,7 +734,7 @@ def test_a_layer_that_falls_back_to_the_last_provider_is_a_regression() -> None:
     on_cpu, on_xnnpack = provider_metrics(before, after)
     assert (on_cpu.before, on_cpu.after, on_cpu.verdict) == (0, 1, Verdict.REGRESSED)
     assert describe_metric(on_cpu, None) == "layers on CPU 0 before, 1 now"
-    # A layer in the kernel of another runs where that does.
+    # A layer in the kernel of another runs in the same place.
     assert (on_xnnpack.before, on_xnnpack.after, on_xnnpack.gated) == (3, 2, False)
     assert [m.verdict for m in provider_metrics(after, before)] == [
         Verdict.IMPROVED,
@@ -851,7 +851,7 @@ def test_the_middle_of_a_name_of_megabytes_is_left_out_of_a_reason() -> None:
 
 
 def test_changes_in_the_plan_of_an_engine_name_their_layers() -> None:
-    """Of three blocks the second has an operator between its convolution and its activation."""
+    """The second of three blocks has an operator between its convolution and its activation."""
     weights = {f"w{index}": np.ones((4, 4, 3, 3), np.float32) for index in range(3)}
     blocks = [
         f"[block{i}_conv] c{i} = Conv<pads=[1,1,1,1]>(x{i}, w{i}) "

@@ -106,11 +106,11 @@ MODEL = "g (float[1,8] x) => (float[1,8] y) { y = MatMul(x, w) }"
 
 
 def write_model(path: Path, padding: int = 0) -> Path:
-    """A model with its weights beside it; `padding` bytes of these belong to no weight."""
+    """Write a model with external weights; `padding` bytes of these belong to no weight."""
     path.parent.mkdir(exist_ok=True)
-    beside = save_beside(parse(MODEL, weights={"w": ones(8, 8)}), path)
-    with beside.open("ab") as file:
-        file.truncate(beside.stat().st_size + padding)
+    weights = save_beside(parse(MODEL, weights={"w": ones(8, 8)}), path)
+    with weights.open("ab") as file:
+        file.truncate(weights.stat().st_size + padding)
     return path
 
 

@@ -45,7 +45,7 @@ from tests.support.small_models import ones, parse, save_beside
 MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"
 # Time enough for an answer on a machine that has much else to do: it is over with the answer.
 TIMED = ("--plugin", "tests.support.faulty_plugin", "--engine", "timed", "--max-seconds", "30")
-# Of what is measured without regard to the answer.
+# For tests that do not depend on the answer.
 QUICK = ("--max-seconds", "0.3")
 
 
@@ -178,7 +178,7 @@ def test_the_same_graph_with_other_external_weights_has_changed(tmp_path: Path) 
 def test_a_side_that_does_not_run_is_a_failure_and_no_verdict() -> None:
     result, document = compared("base.onnx", "crash.onnx")
     assert result.exit_code == 3
-    # Without a report nobody would see why.
+    # Without a report the reason would not be shown.
     assert "b1-c1: " in result.err
     assert "RuntimeError: it does not load" in result.err
     assert "RuntimeError: it does not load" in document["cases"][0]["failure"]
@@ -354,7 +354,7 @@ def test_a_recording_has_a_twin_and_one_process_if_they_are_trusted(
     assert recording.twin is not None
     assert known(case.static).macs == 16 * 8
     assert case.fidelity is not None
-    # The engine of the tests tells no plan, so its twin has to be shown to be near.
+    # The engine of the tests returns no plan, so its twin has to be shown to be near.
     assert (case.fidelity.is_trusted, case.fidelity.has_same_plan) == (True, None)
     (latency,) = known(recording.machine).cases.values()
     assert len(latency.processes) == 1
@@ -441,7 +441,7 @@ def test_a_case_that_was_not_recorded_is_new(
 
 def disturb(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
     """Make just that be what disturbed this machine."""
-    # What disturbs a machine is up to all that runs on it.
+    # Disturbances depend on everything else that runs on the machine.
     monkeypatch.setattr(settled, "find_noise", lambda *_: dict.fromkeys(what, ""))
 
 
@@ -468,7 +468,7 @@ def test_without_a_trusted_twin_what_was_stored_decides(
 def test_the_times_of_an_older_model_say_nothing_of_the_recorded_one(
     recording: BaselineRecording, tmp_path: Path
 ) -> None:
-    """As after an update on another kind of machine, which leaves the file of this one."""
+    """The state after an update on another kind of machine, which leaves the file of this one."""
     assert recording.machine is not None
     times = recording.machine.cases.items()
     older = {case: replace(latency, model_sha256="0" * 64) for case, latency in times}
@@ -493,7 +493,7 @@ def test_times_of_another_engine_say_nothing_about_this_machine(
     machine = known(recording.machine)
     ((name, latency),) = machine.cases.items()
 
-    def told(folder: str, version: str | None) -> bool:
+    def has_note(folder: str, version: str | None) -> bool:
         cases = {name: replace(latency, engine=replace(latency.engine, version=version))}
         stored = store(
             trusted(replace(recording, machine=replace(machine, cases=cases))), tmp_path / folder
@@ -501,8 +501,8 @@ def test_times_of_another_engine_say_nothing_about_this_machine(
         _, document = compared(stored, "slow_400us.onnx", *QUICK)
         return any("when it was recorded" in note for note in document["cases"][0]["notes"])
 
-    assert told("same", latency.engine.version)
-    assert not told("other", "0.9")
+    assert has_note("same", latency.engine.version)
+    assert not has_note("other", "0.9")
 
 
 def test_recorded_times_of_zero_are_not_divided_by(
@@ -578,7 +578,7 @@ def test_dimensions_have_the_sizes_that_were_recorded(
     baseline = store(BaselineRecording(name="base", model=profile.model, cases=cases), tmp_path)
     _, document = compared(baseline, str(model), *options, how)
     assert [found["id"] for found in document["cases"]] == (ids or list(recorded))
-    # Of shapes that are given, nobody knows which dimensions they hold.
+    # It is unknown which dimensions given shapes hold.
     assert ("new" in {found["verdict"] for found in document["cases"]}) == ("--input" in options)
 
 
@@ -693,18 +693,20 @@ def ran_as_a_duet(document: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BaselineRecording]:
-    """A folder with a model whose weights lie beside it, and what was recorded of it."""
-    folder = tmp_path_factory.mktemp("beside")
+def external(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BaselineRecording]:
+    """A folder with a model that has its weights in a file next to it, and its recording."""
+    folder = tmp_path_factory.mktemp("external")
     save_with_weights(folder, 1)
     return folder, record(folder / "m.onnx")
 
 
 def test_a_case_that_was_recorded_with_other_external_weights_runs(
-    beside: tuple[Path, BaselineRecording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    external: tuple[Path, BaselineRecording],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     install(monkeypatch, tmp_path / "packages", "timed", "1")
-    folder, recording = beside
+    folder, recording = external
     baseline = store(trusted(recording), tmp_path / "baselines")
     _, same = compared(baseline, str(folder / "m.onnx"))
     assert (same["verdict"], same["rounds"]) == ("unchanged", None)
@@ -715,11 +717,13 @@ def test_a_case_that_was_recorded_with_other_external_weights_runs(
 
 
 def test_a_baseline_that_knows_the_graph_alone_is_judged_by_its_twin(
-    beside: tuple[Path, BaselineRecording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    external: tuple[Path, BaselineRecording],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Digests did not cover external data when it was recorded."""
     install(monkeypatch, tmp_path / "packages", "timed", "1")
-    folder, recording = beside
+    folder, recording = external
     digest = hashlib.sha256((folder / "m.onnx").read_bytes()).hexdigest()
     recording = trusted(recording)
     older = replace(

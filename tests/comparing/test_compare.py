@@ -123,11 +123,11 @@ def test_macs_that_are_lower_bounds_decide_nothing_with_a_note_why(side: str) ->
 
 
 def ran(alone: StaticProfile, macs: int, chance: str | None = None) -> StaticProfile:
-    """A profile that a run completed: the graph alone tells less of it, or bounds it."""
+    """A profile that a run completed: the graph alone gives fewer figures, or bounds of them."""
     return replace(static(layer(macs=macs)), graph_alone=alone, chance=chance)
 
 
-# What the graph alone tells: all but which branch runs, and all but the shapes of a layer.
+# What the graph alone shows: not which branch runs, nor the shapes of one of the layers.
 BRANCHES, OPEN = replace(static(layer(macs=400)), undecided=1), static(layer(macs=50), uncounted=1)
 MORE_BRANCHES = replace(BRANCHES, layers=(layer(macs=500),))
 MORE_OPEN = static(layer(macs=60), uncounted=1)

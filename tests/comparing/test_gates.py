@@ -1,4 +1,4 @@
-"""What the gate says of the rounds of a duet, without running any."""
+"""The answers of the gate about the rounds of a duet, without running any."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def metric(ratio: float, name: str = "latency_p50", count: int = 13) -> Metric:
 
 
 def with_modes(made: list[DuetRound], slow_before: int, slow_now: int) -> list[DuetRound]:
-    """The same rounds, in which so many of ten inferences of a side take seven times as long."""
+    """The same rounds, in which some of ten inferences of a side take seven times as long."""
     random = np.random.default_rng(2)
 
     def slowed(side: Round, slow: int) -> Round:
@@ -172,7 +172,7 @@ def test_an_unchanged_model_passes_before_an_alarm_may_be_raised() -> None:
 
 
 def test_no_round_is_the_last_before_the_median_of_the_whole_is_known() -> None:
-    """Twelve samples tell it; of a slow model a round has one turn, and its parts tell sooner."""
+    """It takes twelve samples: one a round for a slow model, so its parts are decided earlier."""
 
     def slow(side: Round) -> Round:
         return replace(side, block=replace(side.block, times_ns=side.block.times_ns[:1]))
@@ -233,7 +233,7 @@ def test_the_median_has_nine_tenths_of_the_level_and_the_other_figures_the_rest(
 
 
 def starting(load: float, first: float, count: int, spread: float = 0.01) -> list[DuetRound]:
-    """Rounds of the same latency whose second side takes so many times as long to start.
+    """Rounds of the same latency whose second side takes `load` and `first` times as long to start.
 
     The first round is cold: its first side takes ten times as long to load.
     """
@@ -352,7 +352,7 @@ def test_a_twin_is_decided_as_soon_as_it_is_near_or_far() -> None:
 
 
 def tries(*spreads: float) -> tuple[Evidence, list[int]]:
-    """What tries show whose rounds vary that much, and how many rounds each had before it."""
+    """Return the evidence of tries with such spreads, and how many rounds each had before it."""
     left, earlier = iter(spreads), []
 
     def take(gate: FidelityGate) -> list[DuetRound]:

@@ -60,7 +60,7 @@ class Way(Struct, frozen=True, kw_only=True):
 
 
 def run_case(model: Model, way: Way) -> StoredCase:
-    """What is stored of a case that ran."""
+    """Return the case that is stored after a run."""
     facts = model_facts(model.file, reads_all=True)
     packages = {"onnxruntime": importlib.metadata.version("onnxruntime")}
     return replace(
@@ -85,7 +85,7 @@ def settled(
 
 
 def verdict(before: Way, now: Way, path: Path, **older: Any) -> Verdict | None:  # noqa: ANN401  # any field
-    """The verdict without a run; None where the twin has to be run."""
+    """The verdict without a run; None if the twin has to be run."""
     stored = replace(run_case(before.bind(path), before), **older)
     found = settled(stored, now.bind(path), now)
     return None if found is None else found.comparison.verdict
@@ -145,7 +145,7 @@ def test_an_unchanged_case_is_allowed_what_its_tolerances_say(path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("figures", "told"),
+    ("figures", "message"),
     [
         ({"macs": 7}, "has 0 MACs (model.json says 7). Restore"),
         ({"params": 7}, "has 0 params (model.json says 7). Restore"),
@@ -155,11 +155,11 @@ def test_an_unchanged_case_is_allowed_what_its_tolerances_say(path: Path) -> Non
     ],
 )
 def test_the_digest_of_a_model_with_other_counts_is_a_broken_baseline(
-    figures: dict[str, Any], told: str, path: Path
+    figures: dict[str, Any], message: str, path: Path
 ) -> None:
     stored = run_case(USUAL.bind(path), USUAL)
     edited = replace(stored, static=replace(known(stored.static), **figures))
-    with pytest.raises(BaselineError, match=re.escape(told)) as raised:
+    with pytest.raises(BaselineError, match=re.escape(message)) as raised:
         settled(edited, USUAL.bind(path), USUAL)
     assert str(raised.value).startswith("model.json of the baseline of top.onnx ")
     assert "--modelperf-update-baseline" in str(raised.value)
@@ -184,7 +184,7 @@ def test_all_counts_that_differ_are_listed_by_layer_type_too(path: Path) -> None
 
 
 def test_the_digest_of_a_model_with_another_structure_is_a_broken_baseline(path: Path) -> None:
-    """Whatever engine recorded it."""
+    """The engine that recorded it does not matter."""
     stored = replace(run_case(USUAL.bind(path), USUAL), structure="0" * 32)
     for edited in (stored, replace(stored, engine="openvino")):
         with pytest.raises(BaselineError, match="than its structure says") as raised:
@@ -209,7 +209,7 @@ def test_another_version_of_the_engine_has_to_run(path: Path) -> None:
 def test_another_build_of_the_recorded_version_is_the_same_engine(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where two builds are installed, either of them may be the one that is imported."""
+    """If two builds are installed, either of them may be the one that is imported."""
     stored = run_case(USUAL.bind(path), USUAL)
     usual = importlib.metadata.version("onnxruntime")
     builds = {"onnxruntime-gpu": usual}
@@ -237,7 +237,7 @@ def test_a_model_with_other_external_weights_has_to_run(tmp_path: Path) -> None:
 
 
 def counted_over(stored: StoredCase, model: Model) -> StoredCase:
-    """What is stored of a case that ran, after a run that only counts."""
+    """Return the case that is stored after a run that only counts has followed a measured one."""
     counted = record_counts("top", model, DAY, PLACE)
     (now,) = counted.cases
     before = plan_update(None, replace(counted, cases=(stored,))).after
@@ -252,7 +252,7 @@ def test_a_run_that_only_counts_does_not_make_a_new_engine_that_of_the_recording
     model = USUAL.bind(path)
     stored = run_case(model, USUAL)
     assert stored.static is not None
-    # As another version of ours counted it.
+    # As if another version of ours had counted it.
     found = counted_over(replace(stored, static=replace(stored.static, elementwise_ops=1)), model)
     assert found.static == stored.static
     assert (found.engine, found.options, found.inputs) == ("onnxruntime", {}, stored.inputs)

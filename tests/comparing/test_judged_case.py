@@ -22,7 +22,7 @@ P50 = Metric("latency_p50", 6.4, 6.8, Verdict.REGRESSED, measured_ratio=6.8 / 6.
 
 
 def test_both_sides_differ_by_what_was_judged() -> None:
-    """So the chart of a page and the items per second tell the same change."""
+    """So the chart of a page and the items per second show the same change."""
     before = side_run(make_measurement(7.0, batch_size=8), (P50,), is_before=True)
     after = side_run(make_measurement(6.0, batch_size=8), (P50,))
     assert before is not None

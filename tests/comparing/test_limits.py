@@ -258,7 +258,7 @@ def test_a_tolerance_that_means_nothing_is_refused_at_its_percentile(
 
 @pytest.mark.parametrize("value", ["0.005", "0.5 %", "p50=0.005", "p50 = 0.5 %"])
 def test_the_tolerance_of_the_median_may_have_its_name(value: str) -> None:
-    """As where other figures are judged as well."""
+    """Its name is the same as in tolerances of several figures."""
     assert read_median_tolerance(value, "here") == read_tolerances(value, "here").of(50.0) == 0.005
 
 

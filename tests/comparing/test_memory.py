@@ -135,13 +135,13 @@ def test_the_footprint_of_a_model_holds_its_weights_and_not_the_interpreter(
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(model.SerializeToString())
         sizes[name] = footprint(path)
-    beside = tmp_path / "beside.onnx"
-    save_beside(parse(text.format(n=2048), weights={"w": ones(2048, 2048)}), beside)
+    external = tmp_path / "external.onnx"
+    save_beside(parse(text.format(n=2048), weights={"w": ones(2048, 2048)}), external)
     assert LEAST_BYTES <= sizes["small"] < 40 * MIB
     # 16 MiB of weights are read from the file, and copied into the order that the kernel likes.
     assert sizes["large"] - sizes["small"] > 24 * MIB
     # Mapped weights are memory as well, as soon as they are read.
-    assert footprint(beside) - sizes["small"] > 24 * MIB
+    assert footprint(external) - sizes["small"] > 24 * MIB
 
 
 def test_open_figures_share_one_line_for_each_tolerance() -> None:

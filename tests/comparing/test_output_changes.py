@@ -150,7 +150,7 @@ def test_an_output_of_zeros_has_no_direction() -> None:
     [
         ([100.9, 0.0], Verdict.PASSED),
         ([101.1, 0.0], Verdict.REGRESSED),
-        # Beside the largest value, a value near 0 may be anything small.
+        # Compared with the largest value, a value near 0 may be anything small.
         ([100.0, 0.9], Verdict.PASSED),
         ([100.0, 1.1], Verdict.REGRESSED),
         ([np.nan, 0.0], Verdict.REGRESSED),
@@ -353,14 +353,14 @@ def test_the_first_difference_is_described_with_the_layer_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
+    ("count", "expected"),
     [(1, "'t1' before it is equal"), (2, "'t1' and 1 other input before it are equal")],
 )
-def test_equal_outputs_are_described_as_equal(count: int, told: str) -> None:
+def test_equal_outputs_are_described_as_equal(count: int, expected: str) -> None:
     found = found_by(Runs(make_graph([[], [0], [1], [2]]), 2))
     (before,) = found.inputs
     equal = replace(before, values=replace(before.values, max_absolute=0.0))
-    assert describe_first_difference(replace(found, inputs=(equal,) * count)).endswith(told)
+    assert describe_first_difference(replace(found, inputs=(equal,) * count)).endswith(expected)
 
 
 def test_a_tensor_that_was_nothing_but_zeros_differs_by_no_share() -> None:

@@ -14,7 +14,7 @@ TEXT = """
 g (float[2,16] x) => (float[2,16] y) {
     [first] a = MatMul(x, w)
     [bent] b = Elu <alpha = %s> (a)
-    [beside] c = Sigmoid(x)
+    [parallel] c = Sigmoid(x)
     [joined] d = Add(b, c)
     [last] y = Tanh(d)
 }

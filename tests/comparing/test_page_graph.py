@@ -37,7 +37,7 @@ _CASE = CaseComparison(
     Case(1, 1),
     metrics=(),
     layer_types=(),
-    # As they explain the difference, which is not the order of the graph.
+    # In the order of their explanation, which is not that of the graph.
     layers=(
         LayerChange(None, _MOVES, change(1.0)),
         LayerChange(_timed("old", 1, 2.0), _timed("new", 2, 3.0), change(1.0)),

@@ -23,7 +23,7 @@ from tests.support.small_models import parse
 
 pytestmark = pytest.mark.slow
 
-# Shape inference does not know the output of the Scaler, so a run has to tell it. The products take
+# Shape inference does not know the output of the Scaler, so a run has to. The products take
 # most of the time, so that the part that changes is small.
 GRAPH = """g (float[128,512] x) => (float[128,512] y) {
     a = MatMul (x, w0)
@@ -55,7 +55,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> CaseComparison:
         paths.append(Path(folder, f"{name}.onnx"))
         onnx.save(model(changed), paths[-1])
     setup = Setup(policy=SamplingPolicy(max_seconds=2.0))
-    # So much more is allowed that no noise decides anything.
+    # The tolerance is so large that noise decides nothing.
     gate = Gate(tolerances=read_tolerances({"p50": "900 %"}, "here"), judges_starts=False)
     before, after = (Side(path, setup) for path in paths)
     (found,) = compare_models(before, after, ProfileRequest(), gate).cases

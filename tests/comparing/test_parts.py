@@ -146,7 +146,7 @@ def test_parts_that_are_most_of_a_model_leave_the_verdict_to_the_whole() -> None
 
 
 def test_a_model_with_a_body_whose_plan_changed_is_judged_as_a_whole() -> None:
-    """What changes before a node with bodies can change how often these run."""
+    """A change before a node with bodies can change how often these run."""
     scan = """a = Scan <num_scan_inputs = 1, body = b (float[8] row) => (float[8] now) {
         now = OP (row)
     }> (m)"""

@@ -193,7 +193,7 @@ def test_the_heaviest_of_many_types_have_a_row_at_any_position() -> None:
 
 
 def test_a_row_whose_interval_contains_zero_is_not_a_cause() -> None:
-    """Neither among the types nor among the layers, however large it is."""
+    """It is neither among the types nor among the layers, however large it is."""
     unsure, sure = change(0.8, 0.5, width=0.81), change(0.8, 0.5, width=0.79)
     layer = SLOWER.layers[0]
     for time, mark in ((unsure, ""), (sure, "<")):
@@ -498,8 +498,8 @@ def test_a_cell_stays_one_cell_whatever_the_name(name: str) -> None:
     assert [cell.content == "end" for cell in cells] == [False, True]
     children = cells[0].children or []
     assert {child.type for child in children} <= {"text", "text_special"}
-    told = "".join(child.content for child in children).replace("\u200b", "")
-    assert told == printable(name).strip().replace("\u200b", "")
+    shown = "".join(child.content for child in children).replace("\u200b", "")
+    assert shown == printable(name).strip().replace("\u200b", "")
 
 
 @given(st.text(max_size=30))
@@ -641,7 +641,7 @@ def test_the_parts_that_changed_are_shown_with_their_figures() -> None:
         "(+0.010 … +0.029 ms), measured in place"
     ) in shown
     assert "elsewhere: 0.000 ms (−0.090 … +0.080 ms), by the whole model" in shown
-    # Where layers were timed, the reasons tell of the parts.
+    # If layers were timed, the reasons name the parts.
     assert "part: " not in text(case, width=160)
 
 

@@ -1,4 +1,4 @@
-"""What changed since a case was recorded."""
+"""Changes since a case was recorded."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ def compared(how: How | None, ratio: float | None) -> CaseComparison:
 def test_a_note_says_why_a_case_with_the_recorded_plan_was_compared(
     found: Suspicion, how: How, note: str
 ) -> None:
-    told = found.describe(compared(how, None))
-    assert told == f"the plan is the recorded one, but the model {note}"
+    described = found.describe(compared(how, None))
+    assert described == f"the plan is the recorded one, but the model {note}"
 
 
 def test_the_drift_is_what_the_duet_did_not_find() -> None:

@@ -1,4 +1,4 @@
-"""What the examples and commands of the docs load is loaded before any of them runs here.
+"""The modules that the examples and commands of the docs use are loaded before any of them runs.
 
 Pytester forgets the modules that a test brought in, and numpy and its like cannot be loaded twice
 in a process: the tests after it, of this folder or of another one, would find them broken.

@@ -57,7 +57,7 @@ else:
     import tomli as tomllib
 
 DOCS = ROOT / "docs"
-# Not those that are left out where a wheel is tested.
+# Without those that are left out when a wheel is tested.
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 OPERATORS = DOCS / "operators.md"
 ENGINES = DOCS / "engines.md"
@@ -191,7 +191,7 @@ def test_an_engine_is_written_as_the_page_says(
 def test_every_command_that_is_typed_has_these_options(page: Path) -> None:
     for name, *arguments in commands(page):
         command = main.commands[name]
-        # What there is not is raised, and so is an option without its value.
+        # An unknown option raises, and so does an option without its value.
         command.make_parser(click.Context(command)).parse_args(arguments)
 
 
@@ -251,7 +251,7 @@ def test_a_baseline_is_compared_as_the_page_says(
 
 
 def anchors(page: Path) -> set[str]:
-    """What a heading is called in a link: lower case, hyphens, no punctuation."""
+    """Return the anchor of a heading: lower case, hyphens, no punctuation."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.replace(" ", "-") for heading in plain}
@@ -335,7 +335,7 @@ def test_the_samples_that_percentiles_take_are_those_of_the_code() -> None:
     assert samples == [f"{needed_samples(percent):,}" for percent in PERCENTS]
 
 
-# What pages say is not there, and whether that is so.
+# Features that pages call missing, and whether they are.
 MISSING: Sequence[tuple[str, str, Callable[[], bool]]] = (
     (
         "comparing.md",

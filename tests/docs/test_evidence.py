@@ -28,7 +28,7 @@ from tests.support.checkout import ROOT
 
 EVIDENCE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# A number with what it counts: a figure that somebody measured, if it is not one of these.
+# A number with what it counts: a measured figure, if it is not one of these.
 FIGURE = re.compile(r"\d[\d.,]*(?: ?(?:%|ms|us|µs|ns|s|min|x|times|MB|GB)(?!\w)| of \d+)")
 ASKED = {"5 %", "40 %", "95 %"}
 
@@ -118,7 +118,7 @@ def test_the_page_of_the_benchmarks_describes_each_and_says_when_and_on_what_it_
 
 
 def test_the_text_of_a_page_outside_its_blocks_has_no_figures() -> None:
-    """Whatever was measured stands in a block; what was asked for may stand in the prose."""
+    """Measured figures are in blocks; the arguments of a measurement may be in the prose."""
     _, _, believe = README.partition("## Why trust it\n")
     believe, _, _ = believe.partition("\n## ")
     assert believe
@@ -143,7 +143,7 @@ def test_a_document_has_a_line_for_each_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"rows": []}, r"Expected `object`, got `array` - at `\$\.rows`"),
         ({"rows": {"answers": 1}}, r"Expected `array`, got `int` - at `\$\.rows"),
@@ -154,12 +154,12 @@ def test_a_document_has_a_line_for_each_row() -> None:
     ],
 )
 def test_a_document_of_another_form_is_refused(
-    change: dict[str, object], told: str, tmp_path: Path
+    change: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     document = json.loads(results.dump(result_of({})))
     path = tmp_path / "verdicts.json"
     path.write_text(json.dumps(document | change))
-    with pytest.raises(ResultError, match=told) as refused:
+    with pytest.raises(ResultError, match=message) as refused:
         results.load(path)
     assert f"python benchmarks/verdicts.py --json {path}" in str(refused.value)
 
@@ -202,15 +202,15 @@ def test_a_block_is_written_between_its_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "told"),
+    ("page", "message"),
     [
         ("<!-- evidence: soak by noise -->\n<!-- end -->", "Type: .* --only soak$"),
         ("<!-- evidence: one -->\n", "no <!-- end -->"),
         ("<!-- evidence: one -->\n<!-- evidence: one -->\n<!-- end -->", "no <!-- end -->"),
     ],
 )
-def test_a_page_with_a_block_that_cannot_be_written_is_refused(page: str, told: str) -> None:
-    with pytest.raises(ResultError, match=told):
+def test_a_page_with_a_block_that_cannot_be_written_is_refused(page: str, message: str) -> None:
+    with pytest.raises(ResultError, match=message):
         evidence.render_page("p.md", page, {"one": "new"})
 
 
@@ -271,11 +271,11 @@ def test_one_that_cannot_run_stops_no_other_and_keeps_what_is_stored(
     (programs / "results").mkdir()
     (programs / "results" / "first.json").write_text(results.dump(result_of({}, seconds=120.0)))
     assert evidence.store(plan) == 1
-    told = capfd.readouterr()
-    assert "no peer" in told.err
-    assert "error: first could not run, it ended with 1." in told.err
-    assert "type: python benchmarks/evidence.py --only first" in told.err
-    assert "second" not in told.err
+    printed = capfd.readouterr()
+    assert "no peer" in printed.err
+    assert "error: first could not run, it ended with 1." in printed.err
+    assert "type: python benchmarks/evidence.py --only first" in printed.err
+    assert "second" not in printed.err
     assert results.load(programs / "results" / "first.json").seconds == 120.0
     assert results.load(programs / "results" / "second.json") == result_of({})
 
@@ -289,7 +289,7 @@ def test_a_file_that_is_not_a_document_is_not_stored(
 
 
 def test_an_interrupted_result_is_kept_until_it_has_ended(programs: Path) -> None:
-    """And outside of the checkout, where pytest would find our own settings."""
+    """The folder is outside of the checkout, in which pytest would find our own settings."""
     _, form = program(programs, "first", "--fails")
     benchmark = Benchmark("first", "?", quick=form, usual=form, full=form)
     assert programs not in benchmark.unfinished.parents
@@ -420,7 +420,7 @@ def test_the_rate_that_no_alarm_shows_is_that_of_the_rule_of_three() -> None:
 def test_an_expectation_that_an_interval_leaves_open_is_neither_met_nor_missed(
     low: float, high: float, outcome: str
 ) -> None:
-    """Of an inference of 1 ms, so that 1 % is more than 300 ns."""
+    """The inference takes 1 ms, so that 1 % is more than 300 ns."""
     row = {"name": "m", "median_ns": 1e6, "ratio": low, "low": low, "high": high, "blocks": 9}
     assert outcomes(overhead.expectations(result_of({"models": [row]}))) == [outcome]
 

@@ -44,7 +44,7 @@ CASES = {
         "test_decoder[b1-c1-prompt64-generate16-step]",
     ],
 }
-# The time of each case. Most examples may end with too few samples for a median, where the machine
+# The time of each case. Most examples may end with too few samples for a median, if the machine
 # stalls; this one asserts something of it.
 SECONDS = {"fixture": 5.0}
 # A budget of each, and one that no model keeps to.
@@ -69,7 +69,7 @@ def examples(tmp_path: Path) -> Path:
 
 
 def commands(example: str) -> list[str]:
-    """What the header of an example says to type: three lines, of which two end with a command."""
+    """Return the commands in the header of an example: three lines, two of which end with one."""
     text = (EXAMPLES / example / HEADERS[example]).read_text("utf-8")
     header = known(re.match(r"(?:#.*\n)+", text))
     assert len(header[0].splitlines()) == 3
@@ -90,7 +90,7 @@ def test_the_command_of_the_header_checks_each_case(
     made = type_in(make, examples / example)
     assert made.returncode == 0, made.stderr
     assert check == "pytest --modelperf"
-    # Wide enough for whole names, however long the times are that stand beside them.
+    # Wide enough for whole names, however long the times next to them are.
     settings = {"COLUMNS": "160", "PYTEST_ADDOPTS": options_within(SECONDS.get(example, 0.5))}
     done = type_in(check, examples / example, **settings)
     assert done.returncode == 0, done.stdout
@@ -180,6 +180,6 @@ def test_a_demo_that_ends_early_cleans_up_after_itself(
 
 
 def replace_programs(programs: Path, pytest_does: str) -> None:
-    """What measures nothing: these tests are about the script alone."""
+    """Replace the programs by ones that measure nothing: these tests are about the script alone."""
     (programs / "pytest").write_text(f"#!/bin/sh\n{pytest_does}\n")
     (programs / "modelperf").write_text("#!/bin/sh\n")

@@ -157,7 +157,7 @@ def add_models(project: pytest.Pytester) -> None:
 def test_the_examples_of_a_page_pass_if_nothing_runs(
     name: str, cases: int, skipped: int, project: pytest.Pytester
 ) -> None:
-    """Those that ask for a latency are skipped then; those that are about nothing else left out."""
+    """Tests that ask for a latency are skipped, and those about nothing else are left out."""
     add_models(project)
     tests = write_examples(project, name)
     options = ("--modelperf", "--modelperf-static-only", "-k", "not pruned and not function")
@@ -228,9 +228,9 @@ def test_the_levels_of_markers_are_merged_as_the_page_says(project: pytest.Pytes
 
 @pytest.mark.slow
 def test_the_report_of_a_failure_is_laid_out_as_the_page_shows(project: pytest.Pytester) -> None:
-    """What noise hides is not there today, so all that is there must be shown."""
+    """Differences hidden by noise do not exist today, so all that exist must be shown."""
     light = Path(onnx.__path__[0]) / "backend/test/data/light/light_squeezenet.onnx"
-    # Not the twin: that it runs as fast cannot be shown within a second everywhere.
+    # Without the twin: that it runs as fast cannot be shown within a second everywhere.
     (project.path / "old.onnx").write_bytes(light.read_bytes())
     options = ("--modelperf", "--modelperf-max-seconds=1", "--modelperf-strict", *PLUGIN)
     model = "models/squeezenet.onnx"
@@ -278,10 +278,10 @@ def test_every_block_of_toml_is_one_that_is_read(block: str) -> None:
     written = tool.pop("pytest", {}).get("ini_options", {})
     by_ini = {option.ini: option.key for option in RUN_SETTINGS if option.is_in_files}
     ini = {by_ini[key]: value for key, value in written.items()}
-    told = tool.pop("modelperf", None)
+    table = tool.pop("modelperf", None)
     assert not tool
-    assert ini or told
-    assert isinstance(read_settings(Path("/project"), {}, ini, told), RunSettings)
+    assert ini or table
+    assert isinstance(read_settings(Path("/project"), {}, ini, table), RunSettings)
 
 
 def yaml_blocks() -> list[tuple[str, str]]:
@@ -322,7 +322,7 @@ def test_every_option_that_is_typed_is_there(name: str) -> None:
 
 
 def test_typed_options_come_before_a_table_and_a_table_before_the_rest() -> None:
-    """As the page lists it, for each setting that it names."""
+    """The page lists this order for each setting that it names."""
     typed: dict[str, object] = {
         "tolerance": "0.1",
         "max_seconds": "1",
@@ -356,7 +356,7 @@ def test_typed_options_come_before_a_table_and_a_table_before_the_rest() -> None
     )
     assert f"The second source can set {settable}" in plain("configuration")
 
-    def told(typed: dict[str, Any], model: dict[str, Any], ini: dict[str, Any]) -> tuple[Any, ...]:
+    def given(typed: dict[str, Any], model: dict[str, Any], ini: dict[str, Any]) -> tuple[Any, ...]:
         tables = {"models": {"m.onnx": model}} if model else {}
         settings = read_settings(Path("/project"), typed, ini, {**top, **tables})
         found = settings.for_model(settings.spec_for("m.onnx") or CaseSpec())
@@ -365,10 +365,10 @@ def test_typed_options_come_before_a_table_and_a_table_before_the_rest() -> None
         how = found.engine, options, found.gateway_spec
         return found.tolerances.of(50.0), *times, *how
 
-    assert told(typed, model, ini) == (0.1, 1, 0.1, 0.2, "a", "a", "ssh=host-1")
-    assert told({}, model, ini) == (0.2, 2, 0.2, 0.4, "b", "b", "ssh=host-2")
-    assert told({}, {}, ini) == (0.3, 3, 0.3, 0.6, "c", "c", "ssh=host-3")
-    assert told({}, {}, {}) == (0.4, 4, 0.4, 0.8, "d", "d", "ssh=host-4")
+    assert given(typed, model, ini) == (0.1, 1, 0.1, 0.2, "a", "a", "ssh=host-1")
+    assert given({}, model, ini) == (0.2, 2, 0.2, 0.4, "b", "b", "ssh=host-2")
+    assert given({}, {}, ini) == (0.3, 3, 0.3, 0.6, "c", "c", "ssh=host-3")
+    assert given({}, {}, {}) == (0.4, 4, 0.4, 0.8, "d", "d", "ssh=host-4")
 
 
 def test_every_budget_has_a_row_and_its_unit() -> None:
@@ -557,10 +557,10 @@ def test_the_page_on_json_has_every_metric() -> None:
 def test_the_tolerances_of_other_figures_are_those_of_the_code() -> None:
     rows = table("memory", "# Limit memory, load time, size and outputs")
     default = Tolerances()
-    told = {quoted(row[0])[0]: row[2] for row in rows}
-    assert sorted(told) == sorted((LOAD, FIRST, MEMORY, SIZE, OUTPUTS))
+    described = {quoted(row[0])[0]: row[2] for row in rows}
+    assert sorted(described) == sorted((LOAD, FIRST, MEMORY, SIZE, OUTPUTS))
     for name in (LOAD, FIRST, MEMORY, SIZE):
-        assert told[name].startswith(f"{100 * default.of_figure(name):g} %")
-    assert f"{LEAST_MEMORY_BYTES >> 20} MiB" in told[MEMORY]
-    assert f"{LEAST_SIZE_BYTES >> 20} MiB" in told[SIZE]
+        assert described[name].startswith(f"{100 * default.of_figure(name):g} %")
+    assert f"{LEAST_MEMORY_BYTES >> 20} MiB" in described[MEMORY]
+    assert f"{LEAST_SIZE_BYTES >> 20} MiB" in described[SIZE]
     assert default.outputs is None

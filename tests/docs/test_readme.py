@@ -39,7 +39,7 @@ SHOWN = "".join(f"{plain(line)}\n" for line in shown_lines(STORED))
 TIMES = "time by layer type, in ms"
 # More would make a page slow to open.
 MOST_PICTURE_BYTES = 60_000
-# Who has not decided to use this reads no more.
+# A reader who has not decided to use this reads no more.
 MOST_LINES = 120
 MOST_WORDS = 750
 
@@ -118,7 +118,7 @@ def test_the_failure_that_readme_shows_is_laid_out_as_today(
 def test_the_command_that_readme_shows_to_accept_is_the_printed_one(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a change that needs no run to be seen: all of the model twice."""
+    """The change shows without a run: all of the model twice."""
     monkeypatch.setenv("COLUMNS", "80")
     static = ("--modelperf", "--modelperf-static-only", MODEL)
     project.runpytest_subprocess(*static, "--modelperf-update-baseline")
@@ -199,7 +199,7 @@ def test_the_commands_of_readme_work_as_they_are_typed(project: pytest.Pytester)
 
 
 def test_no_link_of_readme_leads_to_a_file_on_pypi() -> None:
-    """As the build rewrites them; the pages that they lead to are held by the tests of the site."""
+    """The links as the build rewrites them; tests of the site check the pages they lead to."""
     text = README
     hooks = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["metadata"]
     for each in hooks["hooks"]["fancy-pypi-readme"]["substitutions"]:
@@ -230,5 +230,5 @@ def test_the_groups_of_readme_are_those_of_the_site() -> None:
 def test_options_in_readme_are_known_to_pytest(project: pytest.Pytester) -> None:
     typed = set(re.findall(r"--modelperf[\w-]*", README))
     assert "--modelperf-strict" in typed
-    told = project.runpytest_subprocess("--help").stdout.str()
-    assert typed <= set(re.findall(r"--modelperf[\w-]*", told))
+    printed = project.runpytest_subprocess("--help").stdout.str()
+    assert typed <= set(re.findall(r"--modelperf[\w-]*", printed))

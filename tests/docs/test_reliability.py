@@ -64,7 +64,7 @@ def test_the_pages_have_all_rows() -> None:
 
 
 def test_each_setting_of_a_file_that_runs_connects_or_writes_is_documented() -> None:
-    """A new setting is told too, or is among the figures."""
+    """A new setting is listed too, or is among the figures."""
     _, _, rest = SECURITY.partition("## What a project may do")
     section, _, _ = rest.partition("\n## ")
     keys = {option.table_key for option in RUN_SETTINGS if option.is_in_files}

@@ -176,9 +176,9 @@ def test_each_meaning_is_that_of_a_key() -> None:
         for title, record in read_schema(name)["$defs"].items():
             keys.setdefault(record_name(title), set()).update(record.get("properties", {}))
     for record, entries in meanings().items():
-        told = [key for each in entries for key in each]
-        assert set(told) <= keys.get(record, set()), record
-        assert len(told) == len(set(told)), record
+        described = [key for each in entries for key in each]
+        assert set(described) <= keys.get(record, set()), record
+        assert len(described) == len(set(described)), record
 
 
 def test_the_schema_has_the_meaning_of_a_key_without_its_links() -> None:

@@ -191,7 +191,7 @@ def test_the_gallery_links_to_every_page_of_it() -> None:
     made = gallery()
     assert sorted(re.findall(rf"\]\({SITE}(gallery/[\w.]+)\)", page_of("gallery"))) == sorted(made)
     assert f"{SITE}gallery/run.html" in made["gallery/comment.html"]
-    # What a run of today would write, too.
+    # A run of today would write these, too.
     assert "<td>regressed</td>" in made["gallery/comment.html"]
     assert "regressed" in made["gallery/run.html"]
 

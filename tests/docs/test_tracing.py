@@ -80,7 +80,7 @@ def run_command(line: str) -> str:
 
 
 def run_program(words: list[str]) -> str:
-    """What a program prints, run by the Python in which the page has installed the hook."""
+    """Return the output of a program in the Python in which the page has installed the hook."""
     variable, python, program = words
     name, value = variable.split("=")
     assert python == "python"
@@ -134,7 +134,7 @@ def test_the_shown_output_is_the_printed_one_except_for_measured_figures(steps: 
             assert without_figures(step.shown) == without_figures(step.printed)
 
 
-@unless_1_23("tells nothing of memory in a profile")
+@unless_1_23("has no memory in a profile")
 def test_measured_output_has_the_layout_shown(steps: list[Step]) -> None:
     """Which rows there are may depend on the times, and so on the machine."""
     for step in steps:

@@ -15,7 +15,7 @@ from tests.support.checkout import ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 PACKAGE = Path(pytest_modelperf.__file__).parent
-# Stands for a name or a figure, on the page and in what is read of the sources.
+# Replaces a name or a figure, on the page and in the texts of the sources.
 ANY = "…"
 
 
@@ -36,7 +36,7 @@ def text_of(node: ast.AST) -> str | None:
 
 
 def texts_in(source: str) -> Iterator[str]:
-    """Every text of a source that is no docstring, nor a part of another text."""
+    """Every text of a source file that is neither a docstring nor a part of another text."""
     tree = ast.parse(source)
     parents = (node for node in ast.walk(tree) if not isinstance(node, (ast.Expr, ast.JoinedStr)))
     children = (child for node in parents for child in ast.iter_child_nodes(node))

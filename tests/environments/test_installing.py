@@ -175,9 +175,9 @@ def test_uv_gets_the_requirements_and_no_way_to_other_packages(
     for name in ("PYTHONPATH", "VIRTUAL_ENV", "PIP_TARGET", "UV_SYSTEM_PYTHON"):
         monkeypatch.setenv(name, "misleading")
     monkeypatch.setenv("UV_INDEX_URL", "https://index.example")
-    uv, told = write_uv(tmp_path, RECORDS), list[str]()
-    uv.create(tmp_path, told.append)
-    uv.install(tmp_path, ["engine==1.0", "numpy<2"], told.append)
+    uv, reported = write_uv(tmp_path, RECORDS), list[str]()
+    uv.create(tmp_path, reported.append)
+    uv.install(tmp_path, ["engine==1.0", "numpy<2"], reported.append)
     create, install = (tmp_path / "calls").read_text().splitlines()
     assert create.startswith("venv --relocatable --python ")
     assert install == (
@@ -186,7 +186,7 @@ def test_uv_gets_the_requirements_and_no_way_to_other_packages(
     variables = (tmp_path / "variables").read_text()
     assert "misleading" not in variables
     assert "UV_INDEX_URL=https://index.example" in variables
-    assert told == ["one line", "another"] * 2
+    assert reported == ["one line", "another"] * 2
 
 
 @pytest.mark.parametrize("name", ["uv", "uv.exe"])
@@ -224,9 +224,9 @@ def test_files_of_a_killed_installation_go_with_its_folder(tmp_path: Path) -> No
     """The next making of an environment removes all of that name."""
     folder = tmp_path / ".making-1"
     folder.mkdir()
-    uv, told = write_uv(tmp_path, '#!/bin/sh\necho "$TMPDIR"\n'), list[str]()
-    uv.create(folder, told.append)
-    (scratch,) = map(Path, told)
+    uv, reported = write_uv(tmp_path, '#!/bin/sh\necho "$TMPDIR"\n'), list[str]()
+    uv.create(folder, reported.append)
+    (scratch,) = map(Path, reported)
     assert scratch.parent == tmp_path
     assert scratch.name.startswith(folder.name)
     assert not scratch.exists()

@@ -43,23 +43,25 @@ def names_in(folder: Path) -> set[str]:
 def test_an_environment_holds_what_was_asked_and_numpy(
     folder: Path, installer: FakeInstaller
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     made = make_environment(
-        ["engine==1.0"], on_progress=told.append, installer=installer, folder=folder
+        ["engine==1.0"], on_progress=reported.append, installer=installer, folder=folder
     )
     assert made.packages == {"engine": "1.0", "numpy": "2.1.0"}
     assert made.python.parent.parent == made.folder
     assert made.python.exists()
-    assert told == ["making an environment with engine==1.0 by fake", "created", "installed"]
+    assert reported == ["making an environment with engine==1.0 by fake", "created", "installed"]
 
 
 @pytest.mark.parametrize("again", ["engine==1.0", "Engine == 1", "engine==1.0.0"])
 def test_an_environment_is_made_once(folder: Path, installer: FakeInstaller, again: str) -> None:
     made = make_environment(["engine==1.0"], installer=installer, folder=folder)
-    told: list[str] = []
-    found = make_environment([again], on_progress=told.append, installer=installer, folder=folder)
+    reported: list[str] = []
+    found = make_environment(
+        [again], on_progress=reported.append, installer=installer, folder=folder
+    )
     assert found == made
-    assert (len(installer.installed), told) == (1, [])
+    assert (len(installer.installed), reported) == (1, [])
 
 
 def test_other_requirements_make_another_environment(
@@ -170,12 +172,12 @@ def test_two_that_want_the_same_environment_make_it_once(folder: Path) -> None:
     found: list[Environment] = []
 
     def make() -> None:
-        def tell(step: str) -> None:
+        def show(step: str) -> None:
             if "waiting" in step:
                 waits.set()
 
         found.append(
-            make_environment(["engine==1.0"], on_progress=tell, installer=installer, folder=folder)
+            make_environment(["engine==1.0"], on_progress=show, installer=installer, folder=folder)
         )
 
     other = threading.Thread(target=make)
@@ -270,7 +272,7 @@ def test_a_folder_that_cannot_be_pruned_is_an_error_that_says_so(folder: Path) -
 def test_a_file_that_is_gone_when_it_is_looked_at_has_no_size(
     folder: Path, installer: FakeInstaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the files that Python writes while it compiles modules."""
+    """Python writes such files while it compiles modules."""
     made = make_environment(["engine==1.0"], installer=installer, folder=folder)
     kept = list_environments(folder)
     (before,) = with_sizes(kept).environments

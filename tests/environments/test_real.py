@@ -48,7 +48,7 @@ def test_an_environment_has_the_version_that_was_asked_for(version: str) -> None
     )
     assert done.stdout.strip() == made.packages["onnxruntime"] == version
     assert made.packages["numpy"]
-    # Nothing of this Python's own packages.
+    # Without this Python's own packages.
     assert "pytest" not in made.packages
 
 

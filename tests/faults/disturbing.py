@@ -74,7 +74,7 @@ class _Session:
 
 
 class _Disturbance:
-    """What one session does where the sign is found."""
+    """Do the action of one session if the sign is found."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
@@ -106,13 +106,13 @@ class _Disturbance:
         self._hang()
 
     def _replace(self) -> None:
-        """As a build does it that writes elsewhere first."""
+        """Replace the file as a build does that writes elsewhere first."""
         victim = self._options["victim"]
         shutil.copyfile(self._options["other"], f"{victim}.new")
         os.replace(f"{victim}.new", victim)  # noqa: PTH105  # the same
 
     def _overwrite(self) -> None:
-        """As `cp` does it: the same file, with other bytes."""
+        """Overwrite the file as `cp` does: the same file, with other bytes."""
         shutil.copyfile(self._options["other"], self._options["victim"])
 
     def _truncate(self) -> None:
@@ -122,7 +122,7 @@ class _Disturbance:
         os.unlink(self._options["victim"])  # noqa: PTH108  # the same
 
     def _confine(self) -> None:
-        """As a container does it whose processors are taken away: all threads keep one."""
+        """Take processors away as from a container: all threads keep one."""
         left = {min(os.sched_getaffinity(0))}
         for thread in os.listdir("/proc/self/task"):  # noqa: PTH208  # the same
             os.sched_setaffinity(int(thread), left)

@@ -5,7 +5,7 @@
 A project of one model that has one of two versions is recorded again and again by real runs of
 pytest. Each is killed, with all that it started, at a moment drawn from the time that a whole run
 takes. Whatever the moment, the baseline has to be that of one of the versions, whole; at the end a
-run that nobody kills leaves nothing but its files. It prints a line of JSON, and ends with 1 where
+run that is not killed leaves nothing but its files. It prints a line of JSON, and ends with 1 if
 anything was wrong. 160 kills take some ten minutes.
 """
 
@@ -56,15 +56,15 @@ class Campaign:
         )
 
     def run(self, version: int) -> float:
-        """A run that nobody kills; the seconds that it took."""
+        """Run to the end, and return the seconds that it took."""
         begun = time.monotonic()
         code = self.start(version).wait()
         if code:
-            raise SystemExit(f"a run that nobody killed ended with {code}: see {self.folder}")
+            raise SystemExit(f"a run that was not killed ended with {code}: see {self.folder}")
         return time.monotonic() - begun
 
     def kill(self, version: int, seconds: float) -> None:
-        """A run that is killed after so many seconds, unless it has ended by then."""
+        """Kill a run after `seconds`, unless it has ended by then."""
         process = self.start(version)
         try:
             process.wait(seconds)
@@ -111,8 +111,8 @@ def main(folder: str, kills: int = _KILLS, seed: int = _SEED) -> int:
         left = sorted({*campaign.files()} - {*files})
         if left:
             problems.append(f"files are left: {', '.join(left)}")
-    told = {"kills": kills, "seed": seed, "changes": changes, "problems": problems}
-    sys.stdout.write(json.dumps(told) + "\n")
+    counts = {"kills": kills, "seed": seed, "changes": changes, "problems": problems}
+    sys.stdout.write(json.dumps(counts) + "\n")
     return 1 if problems else 0
 
 

@@ -33,12 +33,12 @@ _TRACE_ME, _NEXT_CALL, _SET_OPTIONS = 0, 24, 0x4200
 _MARK_CALLS, _END_WITH_ME = 1, 1 << 20
 _AT_A_CALL = signal.SIGTRAP | 0x80
 _PLANS = ("new model", "model removed")
-# What a writer calls its files until they are whole.
+# The names of a writer's files until they are complete.
 _UNFINISHED = re.compile(r"[0-9a-f]{8}(?=\.tmp$)|(?<=^\.removed-)[0-9a-f]{8}")
 
 
 def is_killed_at(call: int, work: Callable[[], object]) -> bool:
-    """Whether a child process was killed as it began its so many-th system call of this work.
+    """Whether a child process was killed as it began system call number `call` of this work.
 
     It came to its end otherwise, with fewer calls.
     """
@@ -73,13 +73,13 @@ def is_killed_at(call: int, work: Callable[[], object]) -> bool:
 
 
 def state_of(root: Path) -> str:
-    """What is in a folder, as a digest: the same whatever a writer called its unfinished files."""
-    told = []
+    """Return a digest of a folder that does not depend on the names of unfinished files."""
+    entries = []
     for path in root.rglob("*"):
         parts = path.relative_to(root).parts
         name = "/".join(_UNFINISHED.sub("*", part) for part in parts)
-        told.append((name, path.read_bytes().hex() if path.is_file() else ""))
-    return hashlib.sha256(json.dumps(sorted(told)).encode()).hexdigest()
+        entries.append((name, path.read_bytes().hex() if path.is_file() else ""))
+    return hashlib.sha256(json.dumps(sorted(entries)).encode()).hexdigest()
 
 
 def states_of_kills(
@@ -117,7 +117,7 @@ def kill_everywhere(scenario: Scenario, folder: Path) -> dict[str, object]:
 
 
 def pytest_configure() -> None:
-    """Have a run killed as it writes: what it leaves of `baselines` lies in `killed`."""
+    """Have a run killed as it writes: it leaves its part of `baselines` in `killed`."""
     write = BaselineStore.apply
 
     def apply(store: BaselineStore, plan: UpdatePlan) -> UpdatePlan:
@@ -133,8 +133,8 @@ def pytest_configure() -> None:
 
 def main(folder: str) -> None:
     for scenario in (each for each in SCENARIOS if each.name in _PLANS):
-        told = kill_everywhere(scenario, Path(folder) / scenario.name)
-        sys.stdout.write(json.dumps({"scenario": scenario.name, **told}) + "\n")
+        outcome = kill_everywhere(scenario, Path(folder) / scenario.name)
+        sys.stdout.write(json.dumps({"scenario": scenario.name, **outcome}) + "\n")
 
 
 if __name__ == "__main__":

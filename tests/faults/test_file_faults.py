@@ -1,7 +1,7 @@
 """Files that are cut off, damaged, of another kind, locked, or on a disk that takes no more.
 
-What is kept are baselines, profiles under names and peaks; what is read besides are profiles that
-somebody has, and `pyproject.toml`. Whatever is wrong with them is told, and nothing waits for it.
+Baselines, named profiles and peaks are kept; other profiles and `pyproject.toml` are read as well.
+Whatever is wrong with a file is reported, and the program does not wait for it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 def spawn(*arguments: str) -> str:
-    """What a Python program of these tests prints."""
+    """Return the output of a Python program of these tests."""
     # The package may be installed elsewhere than these tests are.
     places = [ROOT, Path(pytest_modelperf.__file__).parents[1]]
     done = subprocess.run(
@@ -95,9 +95,9 @@ def spawn(*arguments: str) -> str:
 @pytest.mark.slow
 @LINUX
 def test_a_writer_killed_at_any_system_call_leaves_old_or_new_baselines(tmp_path: Path) -> None:
-    """Those that read, and that the next one completes, with nothing left of the killed one."""
-    told = spawn("-m", "tests.faults.system_calls", str(tmp_path))
-    scenarios = [json.loads(line) for line in told.splitlines()]
+    """They can be read, and the next writer completes them and leaves nothing of the killed one."""
+    printed = spawn("-m", "tests.faults.system_calls", str(tmp_path))
+    scenarios = [json.loads(line) for line in printed.splitlines()]
     assert len(scenarios) == 2
     assert sum(scenario["kills"] for scenario in scenarios) >= 120
     assert all(scenario["states"] >= 8 for scenario in scenarios)
@@ -188,7 +188,7 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
 
     try:
         assert known(holder.stdout).readline() == "held\n"
-        # Who finds the lock held sleeps before it looks again.
+        # A process that finds the lock held sleeps before it looks again.
         monkeypatch.setattr(time, "sleep", kill)
         store = BaselineStore(tmp_path)
         store.apply(plan_update(None, make_recording()))
@@ -265,10 +265,10 @@ def test_standard_output_that_takes_no_more_is_reported(
     with suppress(OSError):
         full.close()
     assert stopped.value.code == 2
-    told = capsys.readouterr().err
-    assert told.startswith("Error: cannot write ")
-    assert os.strerror(errno.ENOSPC) in told
-    assert "Traceback" not in told
+    error = capsys.readouterr().err
+    assert error.startswith("Error: cannot write ")
+    assert os.strerror(errno.ENOSPC) in error
+    assert "Traceback" not in error
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
@@ -319,7 +319,7 @@ def test_whichever_call_fails_as_a_profile_is_kept_an_old_or_a_new_one_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = named(timed(5)), named(timed(6), date=DATE + dt.timedelta(days=1))
-    told = []
+    errors = []
     for at in range(100):
         store = ProfileStore(tmp_path / str(at), "classifier", "classifier.onnx")
         store.keep(old)
@@ -328,7 +328,7 @@ def test_whichever_call_fails_as_a_profile_is_kept_an_old_or_a_new_one_is_there(
             try:
                 store.keep(new, replaces=True)
             except ModelPerfError as error:
-                told.append(str(error))
+                errors.append(str(error))
             if refusing.made <= at:
                 break
         assert [path.name for path in store.path.iterdir()] == ["baseline.json"]
@@ -336,8 +336,8 @@ def test_whichever_call_fails_as_a_profile_is_kept_an_old_or_a_new_one_is_there(
         store.keep(new, replaces=True)
         assert store.read("baseline").date == new.date
         assert snapshot_names(store.root) == ["classifier", "classifier/baseline.json"]
-    assert len(told) >= 8
-    assert all(os.strerror(errno.ENOSPC) in message for message in told)
+    assert len(errors) >= 8
+    assert all(os.strerror(errno.ENOSPC) in message for message in errors)
 
 
 def test_without_room_for_temporary_files_a_case_is_not_measured_and_says_why(
@@ -355,12 +355,12 @@ def test_without_room_for_temporary_files_a_case_is_not_measured_and_says_why(
     ):
         done = run_command(*arguments)
         assert done.exit_code == 3, done.err
-        told = " ".join((done.out + done.err).split())
+        printed = " ".join((done.out + done.err).split())
         assert (
             "the temporary folder /full/modelperf-1 cannot be made: "
             f"{os.strerror(errno.ENOSPC)}. Make room, or set TMPDIR to another folder."
-        ) in told
-        assert "Traceback" not in told
+        ) in printed
+        assert "Traceback" not in printed
 
 
 def test_a_folder_of_baselines_without_access_is_reported(
@@ -380,7 +380,7 @@ def test_a_folder_of_baselines_without_access_is_reported(
             ):
                 reading()
     with monkeypatch.context() as patch:
-        # What lies in it is told when it is read: a model without its baseline would be `new`.
+        # Its content matters when it is read: a model without its baseline would be `new`.
         patch.setattr(Path, "exists", refuse)
         assert store.names() == (NAME,)
 
@@ -468,7 +468,7 @@ def put(fault: Callable[[Path], object], path: Path) -> None:
 
 
 def identity_of(path: Path) -> tuple[int, ...]:
-    """What tells whether a file was touched; to read it changes the time of its last access."""
+    """What changes if a file is touched; reading it changes the time of its last access."""
     found = path.lstat()
     return (found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns)
 
@@ -553,7 +553,7 @@ def test_settings_nested_too_deeply_are_reported(tmp_path: Path) -> None:
         read_table(path)
 
 
-# Around where each version of Python gives up, which depends on how deep the reader is itself.
+# Around the depth at which each version of Python gives up: it varies with that of the reader.
 _DEPTHS = (10, 100, *range(900, 1010, 3), 2000, 5000, 20_000, 50_000, 500_000)
 
 
@@ -578,7 +578,7 @@ def test_no_depth_of_nesting_is_more_than_an_error(tmp_path: Path, opening: str)
 
 
 def test_a_twin_that_lacks_a_byte_or_has_another_one_is_refused(tmp_path: Path) -> None:
-    # Who finds no twin that fits looks again, for somebody may be writing it.
+    # A run without a fitting twin looks again, for another may be writing it.
     store = BaselineStore(tmp_path, attempts=2)
     store.apply(plan_update(None, make_recording()))
     path = tmp_path / NAME / "twin.onnx"
@@ -626,7 +626,7 @@ _BEYOND = (-1, 2**63, 10**30, float("inf"), float("nan"))
 
 
 def is_first(place: Sequence[str | int]) -> bool:
-    """Whether it lies in the first item of each list: the others are alike."""
+    """Whether it is in the first item of each list: the others are alike."""
     return all(key == 0 for key in place if isinstance(key, int))
 
 
@@ -685,7 +685,7 @@ def with_steering_text(document: Any) -> Iterator[Any]:  # noqa: ANN401  # JSON
 
 
 def assert_harmless(text: str) -> None:
-    """That it can be written, and that no terminal obeys it."""
+    """Assert that it can be written, and that no terminal obeys it."""
     text.encode("utf-8")
     assert all(line.isprintable() for line in text.splitlines())
 
@@ -756,7 +756,7 @@ def test_peaks_with_any_other_value_are_measured_again_or_can_be_used(
     for value in (*_KINDS, *_BEYOND, 1e308, 5e-324, 10**400, _STEERING):
         path.write_text(json.dumps(changed(_PEAKS_DOCUMENT, place, value)))
         found = find_peaks(tmp_path, KEY)
-        # Nothing at all is kept of a machine where nothing was measured.
+        # Nothing is kept of a machine on which nothing was measured.
         assert found.note is not None or found.peaks or value in ([], {})
         assert found.note is None or not found.peaks
         for peaks in found.peaks:
@@ -806,8 +806,8 @@ def test_an_event_with_an_endless_number_is_left_out_and_reported(
     path.write_text(endless)
     done = run_command("trace", str(path))
     assert "Traceback" not in done.err
-    told = "1 of its events cannot be read" if is_own else "the end of the file is missing"
-    assert told in " ".join((done.out + done.err).split())
+    note = "1 of its events cannot be read" if is_own else "the end of the file is missing"
+    assert note in " ".join((done.out + done.err).split())
 
 
 def test_an_event_without_end_is_not_held_in_memory(tmp_path: Path) -> None:

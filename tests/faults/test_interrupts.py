@@ -1,4 +1,4 @@
-"""Interrupts at moments where Python itself would print a traceback, or lose them."""
+"""Interrupts at moments when Python itself would print a traceback, or lose them."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_an_interrupt_as_a_folder_is_removed_comes_after_that(
 
 
 class Dying:
-    """A signal comes as it is freed, where nobody would catch what its handler raises."""
+    """A signal comes as it is freed, where no code would catch what its handler raises."""
 
     def __init__(self, number: signal.Signals) -> None:
         self._number = number
@@ -124,7 +124,7 @@ class Dying:
 def be_interrupted_unheard(*_: object, **__: object) -> NoReturn:
     Dying(signal.SIGINT)
     threading.Event().wait(60.0)
-    raise AssertionError("nobody heard it")
+    raise AssertionError("the interrupt was lost")
 
 
 @pytest.mark.usefixtures("heard_interrupts")
@@ -152,7 +152,7 @@ def test_a_command_ends_by_sigterm_in_a_callback(
     def be_ended_unheard(*_: object, **__: object) -> NoReturn:
         Dying(signal.SIGTERM)
         threading.Event().wait(60.0)
-        raise AssertionError("nobody heard it")
+        raise AssertionError("the interrupt was lost")
 
     write_dense(tmp_path / "m.onnx")
     monkeypatch.chdir(tmp_path)
@@ -178,8 +178,8 @@ def test_a_run_of_tests_ends_by_an_interrupt_in_a_callback(pytester: pytest.Pyte
 
 
 def test_another_error_in_a_callback_is_reported_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[sys.UnraisableHookArgs] = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    reported: list[sys.UnraisableHookArgs] = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
 
     class Failing:
         def __del__(self) -> None:
@@ -187,4 +187,4 @@ def test_another_error_in_a_callback_is_reported_as_before(monkeypatch: pytest.M
 
     with lost_interrupts_raised():
         Failing()
-    assert [each.exc_type for each in told] == [ValueError]
+    assert [each.exc_type for each in reported] == [ValueError]

@@ -1,4 +1,4 @@
-"""The campaign of `tests.faults.kills`, with one kill: it ends, and tells what is broken."""
+"""The campaign of `tests.faults.kills`, with one kill: it ends, and shows what is broken."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def test_a_killed_run_leaves_a_whole_baseline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(str(tmp_path), kills=1) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["kills"], told["problems"]) == (1, [])
+    counts = json.loads(capsys.readouterr().out)
+    assert (counts["kills"], counts["problems"]) == (1, [])
 
 
 def test_a_baseline_that_is_neither_version_is_reported(

@@ -1,4 +1,4 @@
-"""What goes wrong while models are measured: it fails one case, in words, and leaves nothing."""
+"""Faults while models are measured: each fails one case, with a message, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ QUICK = ("--max-seconds", "0.3")
 DISTURBING = ("--plugin", "tests.faults.disturbing", "--engine", "disturbing")
 HOUR_NS = 3600 * S
 
-# What a worker is asked, and words of its step, by the phase of the measurement.
+# The requests of a worker, and words of its step, by the phase of the measurement.
 STARTING = ("begin", "")
 LOADING = ("open", "")
 WARMING_UP = ("block", "(warm up)")
@@ -101,7 +101,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def nothing_is_left(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """No file, no process and no lock of a measurement is there after it, whatever happened.
+    """No file, process or lock of a measurement remains after it, whatever happened.
 
     The folder is that of temporary files.
     """
@@ -130,7 +130,7 @@ def disturb(folder: Path, monkeypatch: pytest.MonkeyPatch) -> GiveSign:
         command, words = phase
         ask, left = ProcessWorker.ask, [None] * (nth - 1) + [sign]
 
-        def told(
+        def ask_with_sign(
             self: ProcessWorker, asked: str, step: str, limit_s: float | None = None, **more: object
         ) -> object:
             if left and asked == command and words in step and left.pop(0) == sign:
@@ -138,7 +138,7 @@ def disturb(folder: Path, monkeypatch: pytest.MonkeyPatch) -> GiveSign:
                 limit_s = patience_s or limit_s
             return ask(self, asked, step, limit_s, **more)
 
-        monkeypatch.setattr(ProcessWorker, "ask", told)
+        monkeypatch.setattr(ProcessWorker, "ask", ask_with_sign)
         options = {"sign": str(sign), "do": do, **more}
         given = (part for k, v in options.items() for part in ("--engine-option", f"{k}={v}"))
         return (*DISTURBING, *given)
@@ -290,7 +290,7 @@ def test_a_comparison_whose_weights_vanish_fails_its_cases(folder: Path, disturb
 
 
 def test_variants_that_were_measured_before_a_model_changed_are_kept(disturb: GiveSign) -> None:
-    # Each variant starts a worker that tells options of the engine, and one that runs it.
+    # Each variant starts a worker that lists options of the engine, and one that runs it.
     sign = disturb(STARTING, "replace", nth=3, **places())
     command = ("whatif", "m.onnx", "--batch", "1,2,4", "--prune", "0.5", *QUICK, *sign)
     result = run(*command, "--json", "-")
@@ -530,7 +530,7 @@ def assert_only_the_second_is_measured(result: Result, cases: Sequence[dict[str,
 
 def send_interrupt(*_: object, **__: object) -> NoReturn:
     signal.raise_signal(signal.SIGINT)
-    raise AssertionError("nobody heard it")
+    raise AssertionError("the interrupt was lost")
 
 
 @pytest.mark.usefixtures("heard_interrupts")
@@ -594,8 +594,8 @@ def test_an_interrupt_while_another_measurement_is_waited_for_ends_all(
         result = run("profile", "m.onnx", *QUICK, *DISTURBING)
         elsewhere.submit(lock.__exit__, None, None, None).result()
     assert result.exit_code == 130
-    told = f"b1-c1: waiting for process {os.getpid()} to end measuring, 60 min at most\n"
-    assert result.err == f"{told}interrupted\n"
+    message = f"b1-c1: waiting for process {os.getpid()} to end measuring, 60 min at most\n"
+    assert result.err == f"{message}interrupted\n"
 
 
 @on_linux
@@ -605,7 +605,7 @@ def test_an_interrupt_while_a_worker_starts_ends_it(folder: Path) -> None:
     python.write_text(f"#!/bin/sh\necho $$ > {note}\nkill -INT $PPID\nexec sleep 600\n")
     python.chmod(0o755)
     with warnings.catch_warnings():
-        # Nobody collects the status of who did not even start.
+        # The status of a process that never started is not collected.
         warnings.simplefilter("ignore", ResourceWarning)
         result = run("profile", "m.onnx", *DISTURBING, "--gateway", f"popen//python={python}")
         gc.collect()
@@ -641,7 +641,7 @@ def test_a_command_whose_worker_crashes_leaves_nothing(disturb: GiveSign, comman
 
 
 project = plugin_conftest.run
-# The second test ends the process that runs it, where pytest-xdist has several.
+# The second test ends the process that runs it, if pytest-xdist has several.
 KILLED = """
     import os, signal
     import pytest
@@ -677,7 +677,7 @@ def models(
 
 
 def options_of(arguments: Sequence[str]) -> dict[str, str]:
-    """What a test has to say for the engine to do the same as with these arguments."""
+    """Return the engine options among the arguments of a command."""
     return dict(part.split("=", 1) for part in arguments if "=" in part)
 
 
@@ -740,7 +740,7 @@ def test_a_worker_of_xdist_that_is_killed_takes_only_its_own_test_along(
     assert {case["id"] for case in cases_of(models)} == {"b1-c1", "b2-c1", "b8-c1"}
     said = "no result of test_runs.py::test_killed[b4-c1]: failed before there was one"
     assert read_json(models.path / "run.json")["notes"] == [said]
-    # Who would have removed it was killed.
+    # The process that would have removed it was killed.
     (left,) = nothing_is_left.glob("modelperf-*")
     shutil.rmtree(left)
 

@@ -1,4 +1,4 @@
-"""Whatever lies where a result is to go: it is written there as it has to be, or left alone."""
+"""A result is written to anything in its place as that requires, or that is left alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pipe(folder: Path) -> Path:
 
 @contextmanager
 def read_from(pipe: Path) -> Iterator[list[bytes]]:
-    """What another process reads of a named pipe from its opening to its end."""
+    """Return what another process reads of a named pipe from its opening to its end."""
     read: list[bytes] = []
     program = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
     command = [sys.executable, "-c", program]
@@ -67,7 +67,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_named_pipe_is_not_opened_before_there_is_something_to_write(pipe: Path) -> None:
-    # Nobody reads it: to open it would be to wait.
+    # It has no reader: to open it would be to wait.
     check_output(pipe)
 
 
@@ -165,8 +165,8 @@ def test_no_command_writes_over_what_it_reads(
     before = (folder / "m.onnx").read_bytes()
     (folder / "link.onnx").symlink_to("m.onnx")
     done = run(*arguments, name)
-    told = f"Error: {option} would overwrite {name}, which is read: give another file.\n"
-    assert done == (2, "", told)
+    error = f"Error: {option} would overwrite {name}, which is read: give another file.\n"
+    assert done == (2, "", error)
     assert (folder / "m.onnx").read_bytes() == before
 
 
@@ -184,8 +184,8 @@ def test_no_folder_is_written_over_a_model_in_it(
     (read,) = set(names) - {"m.onnx"}
     (folder / read).write_bytes((folder / "m.onnx").read_bytes())
     done = run(command, *names, "--output", ".", "--force")
-    told = f"Error: --output would overwrite {read}, which is read: give another file.\n"
-    assert done == (2, "", told)
+    error = f"Error: --output would overwrite {read}, which is read: give another file.\n"
+    assert done == (2, "", error)
     assert (folder / read).read_bytes() == (folder / "m.onnx").read_bytes()
 
 
@@ -202,12 +202,12 @@ def test_drawn_weights_take_no_place_of_external_data(folder: Path) -> None:
 def test_no_report_is_written_over_the_external_data_of_a_model(folder: Path, option: str) -> None:
     weights = save_beside(onnx.load(folder / "m.onnx"), folder / "outside.onnx", "w.bin")
     before = weights.read_bytes()
-    told = f"Error: {option} would overwrite w.bin, which is read: give another file.\n"
+    error = f"Error: {option} would overwrite w.bin, which is read: give another file.\n"
     for arguments in (
         ("profile", "--static", "outside.onnx"),
         ("compare", "--static", "m.onnx", "outside.onnx"),
     ):
-        assert run(*arguments, option, "w.bin") == (2, "", told)
+        assert run(*arguments, option, "w.bin") == (2, "", error)
     assert weights.read_bytes() == before
 
 
@@ -215,8 +215,8 @@ def test_no_report_is_written_over_a_baseline(folder: Path) -> None:
     (folder / "base").mkdir()
     (folder / "base/model.json").write_text("{}")
     done = run("compare", "--static", "base", "m.onnx", "--json", "base/model.json")
-    told = "--json would overwrite base/model.json, which is read: give another file.\n"
-    assert done == (2, "", f"Error: {told}")
+    error = "--json would overwrite base/model.json, which is read: give another file.\n"
+    assert done == (2, "", f"Error: {error}")
     assert (folder / "base/model.json").read_text() == "{}"
 
 
@@ -251,7 +251,7 @@ def test_a_link_stays_and_what_it_leads_to_is_written(folder: Path) -> None:
 def test_a_file_that_keeps_its_place_takes_other_content(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a file does that a container mounts."""
+    """A file behaves so if a container mounts it."""
 
     def refuse(self: Path, target: Path) -> Path:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self), None, str(target))
@@ -287,15 +287,15 @@ def test_anything_in_the_place_of_a_report_is_reported(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [
         ("", "the name of the file is empty: give one, or - for standard output."),
         ("new/", "cannot write new/: it names a folder. Give the name of a file in it."),
     ],
 )
-def test_the_name_of_a_report_is_that_of_a_file(folder: Path, target: str, told: str) -> None:
+def test_the_name_of_a_report_is_that_of_a_file(folder: Path, target: str, message: str) -> None:
     done = run("profile", "--static", "m.onnx", "--json", target)
-    assert done == (2, "", f"Error: --json: {told}\n")
+    assert done == (2, "", f"Error: --json: {message}\n")
     assert names(folder) == ["m.onnx"]
 
 
@@ -387,8 +387,8 @@ def test_a_working_folder_that_was_removed_is_reported(
     monkeypatch.chdir(gone)
     gone.rmdir()
     done = run(*(word.format(model=folder / "m.onnx") for word in arguments))
-    told = "the working folder was removed: change to one that exists, as in cd .., "
-    assert done == (2, "", f"Error: {told}and try again.\n")
+    message = "the working folder was removed: change to one that exists, as in cd .., "
+    assert done == (2, "", f"Error: {message}and try again.\n")
 
 
 def test_a_path_that_is_not_utf8_is_written_counted_and_shown(folder: Path) -> None:
@@ -417,11 +417,11 @@ def test_memory_that_runs_out_is_one_error(error: Exception) -> None:
         raise error
 
     done = run("sweep", "m.onnx", core=sweep)
-    told = "End other programs, or allow more: ulimit -v shows what this process may have."
-    assert done == (3, "", f"Error: there is not enough memory. {told}\n")
+    advice = "End other programs, or allow more: ulimit -v shows what this process may have."
+    assert done == (3, "", f"Error: there is not enough memory. {advice}\n")
 
 
-# Half of a result is in the file beside it when its process is killed.
+# Half of a result is in the file next to it when its process is killed.
 KILLED = """\
 import os, signal, sys
 from pytest_modelperf.files.output import written_text
@@ -461,7 +461,7 @@ def test_a_result_that_is_being_written_stays_during_the_next_one(tmp_path: Path
 def test_a_system_that_removes_no_open_file_removes_leftovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Windows."""
+    """Windows behaves so."""
     unlink = Path.unlink
 
     def unlink_unless_open(path: Path, *, missing_ok: bool = False) -> None:

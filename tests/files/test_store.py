@@ -1,4 +1,4 @@
-"""Files that are written in one step, the lock of a folder, and where files can be made."""
+"""Files that are written in one step, the lock of a folder, and the folders that take files."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_lock_that_is_not_released_is_reported(tmp_path: Path) -> None:
 def test_a_lock_whose_file_was_replaced_meanwhile_does_not_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever opened the file before its holder removed it would share the lock with a newcomer."""
+    """A process that opened the file before its removal would share the lock with a newcomer."""
     path = tmp_path / LOCK_NAME
     lock = fcntl.flock
     newcomers: list[int] = []

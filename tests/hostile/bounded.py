@@ -1,7 +1,7 @@
 """Files that claim more than there is, and the child that reads them with little memory.
 
-Each is given to what reads it, in a process that may not have more than so many bytes beside what
-it has when all is imported. What was said of each is printed as it goes, for a test to judge.
+Each is given to its readers, in a process that may use only some memory more than after its
+imports. The answer to each is printed at once, for a test to judge.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-# What the commands import as they go, so that it does not count.
+# Modules that the commands import as they go, so that these do not count.
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.replaced import rebuild
@@ -72,7 +72,7 @@ def _made(op: str, values: list[int]) -> bytes:
 
 
 def _nodes(count: int) -> bytes:
-    """So many nodes of one name in a row."""
+    """`count` nodes of one name in a row."""
     node = helper.make_node("Relu", ["x"], ["y"], name="n").SerializeToString()
     graph = _field(2, b"g") + _field(1, node) * count
     graph += _field(11, _info("x")) + _field(12, _info("y"))
@@ -155,7 +155,7 @@ MODELS: Mapping[str, Callable[[], bytes]] = {
     ),
     "400,000 nodes of one name": lambda: _nodes(400_000),
 }
-# Each is read by each of these, which write beside it.
+# Each file is read by each of these commands, which write next to it.
 COMMANDS = (
     ("profile", "{0}", "--static", "--sparsity", "--columns", "all", "--json", "{0}.json", "--csv",
      "{0}.csv", "--html", "{0}.html"),
@@ -247,7 +247,7 @@ def _main(folder: Path) -> None:
                 _read_model(folder / f"{name}.onnx")
         except ModelPerfError as error:
             refused = str(error)
-        except BaseException:  # noqa: BLE001  # told to the test
+        except BaseException:  # noqa: BLE001  # reported to the test
             fault = traceback.format_exc()
         sys.stdout.write(json.dumps({"name": name, "refused": refused, "fault": fault}) + "\n")
         sys.stdout.flush()

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-# What each would do where a report let it. The first characters matter to some: a line of a log, a
+# Names that a careless report would obey. The first characters matter to some: a line of a log, a
 # cell of a table, a block of Markdown may begin with a name.
 NAMES: Mapping[str, str] = {
     "terminal": "\x1b[2J\x1b]0;title\x07\x9b31m\x9d\x85\r\n\x0b\x7f\x08\u2028\u2029\u202e\u2066"
@@ -33,11 +33,11 @@ PLAIN = "plain"
 def named_model(name: str, *, runs: bool = False, width: int = 5) -> onnx.ModelProto:
     """A model in which nodes, tensors, dimensions, domains and all the rest are called so.
 
-    What has to be told apart has a letter behind it. With `runs` it has no operator of that name,
+    Names that must differ have a letter behind them. With `runs` it has no operator of that name,
     so that an engine takes it. `width` is that of a weight.
     """
     graph = helper.make_graph(
-        _nodes(name) if runs else [*_nodes(name), *_nodes_of_nobody(name)],
+        _nodes(name) if runs else [*_nodes(name), *_unknown_nodes(name)],
         name,
         [helper.make_tensor_value_info(f"{name}x", TensorProto.FLOAT, [f"{name}N", 3])],
         [helper.make_tensor_value_info(f"{name}y", TensorProto.FLOAT, [f"{name}N", width])],
@@ -72,7 +72,7 @@ def _nodes(name: str) -> list[onnx.NodeProto]:
     ]
 
 
-def _nodes_of_nobody(name: str) -> list[onnx.NodeProto]:
+def _unknown_nodes(name: str) -> list[onnx.NodeProto]:
     node = helper.make_node(
         f"{name}Op", [f"{name}h"], [f"{name}u"], name=f"{name}d", domain=f"{name}d"
     )

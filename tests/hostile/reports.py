@@ -1,4 +1,4 @@
-"""What each format of a report would obey in a name, and what is left of the report without it."""
+"""Text in a name that each format of a report would obey, and the report without it."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _FORMULA = tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
 _NUMBER = re.compile(r"-?[0-9.]+(e[+-]?[0-9]+)?")
 # Tables, as GitHub has them.
 _MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-# What GitHub makes of the text of a page: mentions, references, links. It takes a character
+# GitHub makes these of the text of a page: mentions, references, links. It takes a character
 # reference behind `www.` for a part of the host.
 _LINKED = re.compile(r"@\w|#\d|\bGH-\d|www\.\S|://\S", re.IGNORECASE)
-# What names would make of a page or of Markdown, and we do not.
+# Tags and tokens that names would add to a page or to Markdown, and our reports do not.
 _FOREIGN_TAGS = frozenset({"b", "comment", "form", "iframe", "img", "link", "object", "svg"})
 _LENGTHS = re.compile(r"[a-z-]+: [0-9.]+(%|ch)?(; width: [0-9.]+%)?")
 _FOREIGN_TOKENS = frozenset({"code_inline", "em_open", "image", "link_open", "s_open"})
 
 
 def runner_commands(text: str) -> Iterator[str]:
-    """What a runner of GitHub Actions or of Azure Pipelines would take for a command, by line.
+    """Yield the lines that a runner of GitHub Actions or Azure Pipelines would take for a command.
 
     As ActionCommand.TryParseV2 and TryParse of github.com/actions/runner do.
     """
     for line in re.split(r"\r\n|\r|\n", text):
         start = line.lstrip()
         if start.startswith("::"):
-            told, end, _ = start[2:].partition("::")
-            if end and told.partition(" ")[0].lower() in _GITHUB:
+            command, end, _ = start[2:].partition("::")
+            if end and command.partition(" ")[0].lower() in _GITHUB:
                 yield start
         if _ANYWHERE.search(line):
             yield line
 
 
 def check_terminal(text: str) -> None:
-    """Nothing but characters that are shown, and no line that a runner obeys."""
+    """Assert that there are only visible characters, and no line that a runner obeys."""
     assert all(char.isprintable() or char == "\n" for char in text)
     assert list(runner_commands(text)) == []
 
@@ -98,7 +98,7 @@ class _Tags(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        # A name breaks where its words join.
+        # A name breaks between its words.
         if tag == "wbr":
             return
         # The lengths of bars are figures, which differ from run to run.

@@ -1,4 +1,4 @@
-"""What files claim takes no memory: each is read, or refused in a line, with little of it."""
+"""Claims of files take no memory: each is read, or refused in a line, with little of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 # One child reads all in some seconds. One that takes so long hangs.
 _SECONDS = 240
 _LINE = 1000
-# What is odd, and yet an engine may run it, or find it odd itself.
+# Odd models that an engine may run, or find odd itself.
 ACCEPTED = frozenset({
     "types 20 deep", "a fill of a terabyte", "a tile of a terabyte", "a pad of a terabyte",
     "one hot in 2**50", "loops of 2**1860 trips",
@@ -27,9 +27,9 @@ ACCEPTED = frozenset({
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, str | None]]:
-    """What became of each file."""
+    """Return the result of each file."""
     if not sys.platform.startswith("linux"):
-        pytest.skip("only Linux tells, and limits, the memory of a process")
+        pytest.skip("only Linux knows, and limits, the memory of a process")
     folder = tmp_path_factory.mktemp("bounded")
     bounded.write_models(folder)
     done = subprocess.run(

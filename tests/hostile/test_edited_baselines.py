@@ -1,4 +1,4 @@
-"""A slower model does not pass because somebody edited the files of its baseline.
+"""A slower model does not pass because the files of its baseline were edited.
 
 The model now takes 15 % longer than the recorded one, with the same MACs and parameters. Each edit
 takes something from the baseline of the slower model, or takes something away. Only one leads to a
@@ -49,7 +49,7 @@ STRICT = (
 
 
 def stack(added: int = 0, seed: float = 1.0) -> onnx.ModelProto:
-    """Products, each with an activation, and more activations behind them."""
+    """Products, each with an activation, and more activations after them."""
     weights = {f"w{n}": (seed + n) / WIDTH * ones(WIDTH, WIDTH) for n in range(PRODUCTS)}
     lines, last = [], "x"
     for n in range(PRODUCTS):
@@ -225,7 +225,7 @@ DOUBTED = says(
         "rounds": 9,
     },
 )
-# What a plan goes with.
+# The fields that change with a plan.
 WORK = ("structure", "static", "layer_types", "observed")
 EDITS: Mapping[str, tuple[Edit, ...]] = {
     # The fields of a case, each alone.

@@ -1,4 +1,4 @@
-"""Data that a model says lies in another file is read from the folder of the model, and no other.
+"""Data in another file is read from the folder of the model, and no other.
 
 By every command that reads weights, and before an engine is given the path: it would read whatever
 the model names. Single locations are tested in `tests/graph/test_model_file.py`.
@@ -25,7 +25,7 @@ from tests.support.small_models import ones, parse
 
 WEIGHT = np.random.RandomState(0).standard_normal((64, 32)).astype(np.float32)
 OUTSIDE = "outside.bin"
-# What a model names, by what is wrong with it; each of these lies in its folder, or out of it.
+# Paths in a model, by what is wrong with them; each file is in its folder, or outside.
 PLACES = {
     "above": f"../{OUTSIDE}",
     "absolute": "",  # that file, which is known when the test runs
@@ -54,7 +54,7 @@ READING: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder of models, with all that they name, beside a file that is none of theirs."""
+    """A folder of models with all files that they name, and a file that none of them names."""
     above = tmp_path_factory.mktemp("above")
     path = above / "models"
     path.mkdir()
@@ -84,7 +84,7 @@ def save(path: Path, location: str, **entries: str) -> None:
 
 @pytest.fixture
 def no_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine must not be given the path at all, whatever it would make of it."""
+    """An engine must not get the path at all, whatever it would do with it."""
 
     def send(_: ProcessWorker, path: Path, *__: object) -> str:
         raise AssertionError(f"{path} was given to an engine")
@@ -110,7 +110,7 @@ def test_every_command_refuses_it(command: str) -> None:
 
 
 def test_a_folder_of_links_has_the_data_of_their_targets(tmp_path: Path) -> None:
-    """As the cache of a download has it."""
+    """The cache of a download has such links."""
     kept, shown = tmp_path / "blobs", tmp_path / "snapshot"
     kept.mkdir()
     shown.mkdir()
@@ -122,7 +122,7 @@ def test_a_folder_of_links_has_the_data_of_their_targets(tmp_path: Path) -> None
 
     assert external_files(open_model(shown / "model.onnx")) == {"data/w.bin": kept / "3c4d"}
     assert run("profile", str(shown / "model.onnx"), "--max-seconds", "0.05").exit_code == 0
-    # What is copied lies where the copy looks for it.
+    # Copied files are where the copy looks for them.
     (tmp_path / "out").mkdir()
     copy = tmp_path / "out" / "m.onnx"
     assert run("shapes", str(shown / "model.onnx"), "-o", str(copy)).exit_code == 0
@@ -154,7 +154,7 @@ def test_a_way_through_a_link_names_no_place_outside_of_a_copy(tmp_path: Path) -
     "note", ["0:4611686018427387904", "0:8192|0:8192", "-9:-1|-9:-1", "5:4|4611686018427387904:0"]
 )
 def test_a_model_cannot_name_bytes_of_its_own_file(tmp_path: Path, note: str) -> None:
-    """What stands for skipped data while we work is written into no model, and believed of none."""
+    """Our placeholders for skipped data are written into no model, and not believed of any."""
     path = tmp_path / "m.onnx"
     save(path, "")
     model = onnx.load(str(path), load_external_data=False)

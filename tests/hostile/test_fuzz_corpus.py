@@ -1,4 +1,4 @@
-"""What fuzzing once found stays mended: every input that is kept is given to its reader again.
+"""Bugs found by fuzzing stay fixed: every input that is kept is given to its reader again.
 
 In a child, for the end of its process may be what an input did.
 """
@@ -34,8 +34,8 @@ _SECONDS = 300
 
 
 @pytest.fixture(scope="module")
-def told() -> str:
-    """What a child said of all inputs of all targets."""
+def printed() -> str:
+    """Return the output of a child about all inputs of all targets."""
     # The package may be installed elsewhere than these tests are.
     root, package = ROOT, Path(pytest_modelperf.__file__).parents[1]
     return subprocess.run(
@@ -52,12 +52,12 @@ def told() -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_no_input_that_is_kept_breaks_its_reader(target: str, told: str) -> None:
+def test_no_input_that_is_kept_breaks_its_reader(target: str, printed: str) -> None:
     inputs = committed_inputs(target)
     line = rf"^{target}: (\d+) inputs read, (\d+) taken, 0 broke a law$"
-    read = re.search(line, told, re.MULTILINE)
-    # Where the child died, the input that did it is named last.
-    assert read is not None, told[-4000:]
+    read = re.search(line, printed, re.MULTILINE)
+    # If the child died, the input that caused it is named last.
+    assert read is not None, printed[-4000:]
     assert int(read[1]) == len(inputs) > 0
     # A reader that refuses all of them would break by none.
     assert int(read[2]) > 0

@@ -24,7 +24,7 @@ QUICK = ("--max-seconds", "0.05")
 
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A terminal of 60 columns, for names must be safe also where a line ends within them."""
+    """A terminal of 60 columns, for names must be safe even if a line ends within them."""
     path = tmp_path_factory.mktemp("hostile")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
@@ -55,7 +55,7 @@ def called(*arguments: str, exit_code: int = 0) -> Result:
 
 @functools.cache
 def written(arguments: tuple[str, ...], *suffixes: str) -> Mapping[str, str]:
-    """What a command writes into a file of each format; what it prints is looked at.
+    """Return what a command writes into a file of each format, and check what it prints.
 
     Once for a plain name, which every other is held against.
     """
@@ -67,7 +67,7 @@ def written(arguments: tuple[str, ...], *suffixes: str) -> Mapping[str, str]:
     return {suffix: Path(file).read_text("utf-8") for suffix, file in files.items()}
 
 
-# What checks a format, and tells what the report is made of.
+# The check of each format.
 CHECKS: Mapping[str, Callable[[str], object]] = {
     "csv": reports.check_csv,
     "html": reports.check_page,
@@ -77,7 +77,7 @@ CHECKS: Mapping[str, Callable[[str], object]] = {
 
 
 def check_all(made: Mapping[str, str], name: str) -> dict[str, object]:
-    """What each file is made of, but for its texts, which obey the rules of its format."""
+    """Return the elements of each file without its texts, which obey the rules of its format."""
     reports.check_json(made["json"], as_file(name))
     return {suffix: CHECKS[suffix](text) for suffix, text in made.items() if suffix != "json"}
 

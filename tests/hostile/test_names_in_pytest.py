@@ -76,16 +76,16 @@ def test_a_run_obeys_no_name(project: pytest.Pytester) -> None:
     annotations = [line for line in lines if line.startswith("::")]
     reports.check_terminal("\n".join(line for line in lines if line not in annotations))
     check_annotations(annotations)
-    told = {each: (folder / f"{each}.txt").read_text("utf-8") for each in REPORTS}
+    texts = {each: (folder / f"{each}.txt").read_text("utf-8") for each in REPORTS}
     for name in NAMES.values():
-        reports.check_json(told["json"], as_file(name))
-    reports.check_trace(told["benchmark-json"])
-    reports.check_markdown(told["markdown"])
+        reports.check_json(texts["json"], as_file(name))
+    reports.check_trace(texts["benchmark-json"])
+    reports.check_markdown(texts["markdown"])
     reports.check_markdown((folder / "summary.md").read_text("utf-8"))
-    reports.check_page(told["html"])
+    reports.check_page(texts["html"])
     found = ET.parse(folder / "junit.xml").getroot().iter("property")  # noqa: S314  # our own
     assert {p.get("name") for p in found} >= {"modelperf.verdict", "modelperf.case"}
-    check_commands(told["markdown"])
+    check_commands(texts["markdown"])
     check_folders(folder / "baselines")
 
 
@@ -100,7 +100,7 @@ def check_annotations(lines: list[str]) -> None:
 
 
 def check_commands(markdown: str) -> None:
-    """What is advised to be typed: one command of ours, whatever the names in it."""
+    """The advice to type: one command of ours, whatever the names in it."""
     blocks = re.findall(r"```+console\n(.*?)\n```", markdown)
     assert len(blocks) == CASES
     for block in blocks:
@@ -110,7 +110,7 @@ def check_commands(markdown: str) -> None:
 
 
 def check_folders(baselines: Path) -> None:
-    """What was recorded lies in the folder of baselines, in one of its own for each model."""
+    """Assert that the folder of baselines has one folder for each model, and nothing else."""
     found = list(baselines.rglob("model.json"))
     assert len(found) == 2 * len(NAMES)
     assert all(path.parent.parent == baselines for path in found)

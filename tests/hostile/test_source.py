@@ -1,4 +1,4 @@
-"""What the package never does, whatever it reads: looked for in its syntax, each exception named.
+"""Code that the package never has: looked for in its syntax, with each exception named.
 
 Models, baselines and profiles come with the changes of strangers. Nothing that they hold may become
 code, a command, an object of a class that they name, or the name of a module.
@@ -17,8 +17,8 @@ import pytest_modelperf
 
 PACKAGE = Path(pytest_modelperf.__file__).parent
 
-# Functions, and methods of whatever object, that run code or commands or import by a name, and
-# `mktemp`, whose name somebody else can take first.
+# Functions, and methods of any object, that run code or commands or import by a name, and
+# `mktemp`, whose name another process can take first.
 CALLS = frozenset({
     "CDLL", "Popen", "__import__", "compile", "eval", "exec", "execv", "execve", "execvp",
     "getoutput", "getstatusoutput", "import_module", "mktemp", "os.popen", "os.system",
@@ -29,7 +29,7 @@ MODULES = frozenset({
     "shelve", "subprocess", "yaml",
 })  # fmt: skip
 
-# The exceptions: file, what it has, and why that is no way in for what is read.
+# The exceptions: file, what it has, and why input from outside does not reach it.
 ALLOWED: Mapping[tuple[str, str], str] = {
     ("__init__.py", "import_module"): "a public name of ours, when it is asked for",
     ("bisect/versions.py", "subprocess"): "pip, with a checked name and no shell",
@@ -153,7 +153,7 @@ def _of_call(node: ast.Call) -> Iterator[str]:
             yield str(name_of_it.value)
 
 
-# What makes markup or code of a text, in a page.
+# Functions that make markup or code of a text, in a page.
 _IN_SCRIPTS = re.compile(
     r"\b(?:innerHTML|outerHTML|insertAdjacentHTML|write(?:ln)?\(|eval\(|new Function|srcdoc|"
     r"createContextualFragment|setAttribute\(\"on|import\()"

@@ -1,4 +1,4 @@
-"""What we advise to type: a shell, Python and TOML take it as it is meant, whatever the name."""
+"""Advised commands and tables: a shell, Python and TOML read them as meant, whatever the name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_dimensions_that_are_missing(name: str) -> None:
 
 
 def _keys(code: str) -> list[str]:
-    """The keys of a dict whose values are no Python yet."""
+    """The keys of a dict whose values are not Python code yet."""
     (expression,) = ast.parse(code).body
     assert isinstance(expression, ast.Expr)
     assert isinstance(expression.value, ast.Dict)

@@ -1,4 +1,4 @@
-"""What lies beside a model is no module of the worker that runs it."""
+"""A Python file next to a model is not imported by the worker that runs the model."""
 
 from __future__ import annotations
 

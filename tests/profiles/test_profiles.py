@@ -1,4 +1,4 @@
-"""Profiles under names: read back as they were written, refused where broken, laid side by side."""
+"""Profiles under names: read back as they were written, refused if broken, laid side by side."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def store(tmp_path: Path) -> ProfileStore:
 
 
 def message_of(store: ProfileStore, name: str = "baseline") -> str:
-    """What reading it complains about, without the folder of this test."""
+    """Return the error of reading it, without the folder of this test."""
     with pytest.raises(UsageError) as caught:
         store.read(name)
     return str(caught.value).replace(str(store.root), "profiles")
@@ -143,7 +143,7 @@ def test_a_profile_reads_back_as_it_was_kept(store: ProfileStore, profile: Profi
     written = json.loads(dump_profile(profile))
     again = json.loads(dump_profile(found.profile))
     assert again == approximately(written)
-    # What is in the file is what `modelperf profile --json` writes.
+    # The file has the content that `modelperf profile --json` writes.
     assert json.loads(store.read_text("baseline"))["profile"] == written
 
 
@@ -265,7 +265,7 @@ UPGRADE = (
     "`python -m pip install --upgrade pytest-modelperf`."
 )
 CASE = ("profile", "cases", 0)
-# The place in a case, what is there, and what is told of it.
+# The place in a case, what is there, and the message about it.
 BROKEN_CASES: list[tuple[tuple[str | int, ...], object, str]] = [
     (("latency", "p50_ms"), "fast", "latency.p50_ms: expected float | null, got str."),
     (("outcome",), "fine\x1b", "outcome: invalid enum value 'fine\\x1b'."),
@@ -510,7 +510,7 @@ def test_a_function_is_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_path_on_another_drive_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Windows, where no relative path leads from one drive to another."""
+    """On Windows, no relative path leads from one drive to another."""
 
     def relpath(path: str, start: Path) -> str:
         raise ValueError(f"{path} and {start} are on two drives")
@@ -610,7 +610,7 @@ def test_a_profile_of_other_external_weights_is_reported(tmp_path: Path) -> None
     assert find_older(str(model), kept) == frozenset()
     zero(weights)
     assert find_older(str(model), kept) == frozenset({"baseline"})
-    # Nothing is said of a profile without a digest, nor of a model that cannot be read.
+    # A profile without a digest gets no note, and neither does a model that cannot be read.
     assert find_older(str(model), [named(timed(5), "unknown")]) is None
     model.write_bytes(b"")
     assert find_older(str(model), kept) is None
@@ -642,7 +642,7 @@ def test_a_case_that_failed_in_one_profile_is_shown_for_the_other_alone() -> Non
 @given(st.lists(st.floats(0.1, 9.0), min_size=5, max_size=5))
 @settings(max_examples=20, deadline=None)
 def test_the_largest_difference_comes_first_even_if_the_whole_got_faster(now: list[float]) -> None:
-    """Nothing was shown of two kept profiles, so a slowdown is not less of a cause than a gain."""
+    """Kept profiles prove nothing, so a slowdown does not count less than a gain."""
     profile = measured_classifier()
     (case, *_) = profile.cases
     assert case.measured is not None
@@ -1064,6 +1064,6 @@ def test_two_profiles_as_json() -> None:
     assert case["ratio"] == pytest.approx(case["after"]["p50_ms"] / case["before"]["p50_ms"])
     change = sum(kind["change_ms"] or 0.0 for kind in case["layer_types"])
     assert change == pytest.approx(case["after"]["p50_ms"] - case["before"]["p50_ms"])
-    beside = json.loads(WORK_AND_TIME.dump(put_beside_work(named(timed(5)))))
+    both = json.loads(WORK_AND_TIME.dump(put_beside_work(named(timed(5)))))
     counted = json.loads(dump_profile(timed(5)))["cases"]
-    assert beside["cases"][0]["layer_types"] == counted[0]["layer_types"]
+    assert both["cases"][0]["layer_types"] == counted[0]["layer_types"]

@@ -1,4 +1,4 @@
-"""What changed since a program was recorded."""
+"""Changes since a program was recorded."""
 
 from __future__ import annotations
 

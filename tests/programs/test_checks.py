@@ -59,7 +59,7 @@ def test_a_program_is_recorded_unchanged_and_worse_by_its_work(
     result.assert_outcomes(failed=1)
     assert case["verdict"] == "regressed"
     assert case["reasons"] == ["a call makes 1 session of model.onnx, and made 0 before"]
-    # What is not committed cannot be recorded.
+    # Uncommitted files cannot be recorded.
     result, case = _run(repository, "--modelperf-update-baseline")
     assert_ended(result, "*not committed: reader.py*--modelperf-uncommitted*", failed=1)
 

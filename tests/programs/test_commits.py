@@ -65,9 +65,9 @@ def test_a_commit_that_head_contains_is_accepted(repository: ProgramRepository) 
 
 def test_an_unknown_commit_is_refused(repository: ProgramRepository) -> None:
     repository.commit("first", FIRST)
-    told = refusal(repository, "1" * 40, seen_of(FIRST))
-    assert "it names the commit 1111111111, which this repository does not have" in told
-    assert "--modelperf-update-baseline" in told
+    error = refusal(repository, "1" * 40, seen_of(FIRST))
+    assert "it names the commit 1111111111, which this repository does not have" in error
+    assert "--modelperf-update-baseline" in error
 
 
 def test_a_commit_of_another_branch_is_refused(repository: ProgramRepository) -> None:
@@ -75,8 +75,8 @@ def test_a_commit_of_another_branch_is_refused(repository: ProgramRepository) ->
     git(repository.path, "checkout", "--quiet", "-b", "fork")
     forged = repository.commit("evil", {"reader.py": b"EVIL = 1\n"})
     git(repository.path, "checkout", "--quiet", "main")
-    told = refusal(repository, forged, seen_of({"reader.py": b"EVIL = 1\n"}))
-    assert f"it names the commit {forged[:10]}, which HEAD does not contain" in told
+    error = refusal(repository, forged, seen_of({"reader.py": b"EVIL = 1\n"}))
+    assert f"it names the commit {forged[:10]}, which HEAD does not contain" in error
 
 
 def test_the_id_of_a_file_or_a_tag_is_not_a_commit(repository: ProgramRepository) -> None:
@@ -144,9 +144,9 @@ def test_ignored_files_are_not_compared_with_the_commit(repository: ProgramRepos
 
 def test_uncommitted_files_are_not_accepted(repository: ProgramRepository) -> None:
     repository.commit("first", FIRST)
-    told = refusal(repository, None, seen_of(SECOND))
-    assert "recorded before its files were committed" in told
-    assert "no commit in this history added this file" in told
+    error = refusal(repository, None, seen_of(SECOND))
+    assert "recorded before its files were committed" in error
+    assert "no commit in this history added this file" in error
 
 
 def test_ends_of_lines_that_git_converts_do_not_count_as_a_difference(
@@ -199,9 +199,9 @@ def test_a_shallow_clone_says_what_to_fetch_and_it_helps(
     file = clone / "baselines" / "tests--test_read.py++test_page" / "program.json"
     with pytest.raises(BaselineError) as caught:
         accepted_commit(stored, file, clone)
-    told = str(caught.value)
-    assert first in told
-    assert "`git fetch --unshallow`" in told
+    error = str(caught.value)
+    assert first in error
+    assert "`git fetch --unshallow`" in error
     # The commit alone does not show that HEAD contains it.
     git(clone, "fetch", "--quiet", "--depth=1", "origin", first)
     with pytest.raises(BaselineError, match="--unshallow"):

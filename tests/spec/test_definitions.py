@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 ALL = tuple(dict.fromkeys([*RUN_SETTINGS, *CASE_SETTINGS]))
-# What a run has beside its settings.
+# The fields of a run apart from its settings.
 _OF_THE_RUN = ["root", "models", "gateways", "typed", "has_given_seconds"]
 
 
@@ -36,7 +36,7 @@ def _own_types(record: type) -> Iterable[tuple[str, str]]:
 
 
 def expected_type(setting: Setting, *, is_in_case: bool) -> str:
-    """The type of its kind; None stands for a value that nobody gave."""
+    """The type of its kind; None stands for a value that was not given."""
     kind = KINDS[setting.kind]
     has_default = kind.nothing is not None or (not is_in_case and setting.default is not None)
     return kind.result if has_default else f"{kind.result} | None"

@@ -1,4 +1,4 @@
-"""A wrong value of a setting is refused in the same words wherever the setting stands."""
+"""A wrong value of a setting is refused with the same words wherever the setting is."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ else:
     import tomli as tomllib
 
 REGISTERED = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
-# What a run accepts: the table of the tool.
+# Tables that a run accepts.
 GOOD = (
     "",
     "tolerance = 0.05",
@@ -45,7 +45,7 @@ GOOD = (
         if each.is_in_files and each.default_text
     ),
 )
-# What a run refuses, and the schema too.
+# Tables that a run refuses, and the schema too.
 BAD = (
     "max_second = 3", "max_seconds = '3'", "max_seconds = 0", "strict = 'true'", "prune = true",
     "measure = 'never'", "batch_size = 8", "models = ['m.onnx']", "machines.board = 3",

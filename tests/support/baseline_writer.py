@@ -54,7 +54,7 @@ MACHINE = MachineFacts(
     packages={"onnxruntime": "1.31.1"},
 )
 ENGINE = make_engine("onnxruntime", "1.31.1", {"threads": "1"}, ("CPUExecutionProvider",))
-# What changes a file or a folder, and what takes the lock.
+# System calls that change a file or a folder, and the one that takes the lock.
 SYSTEM_CALLS = (
     *("open", "write", "fsync", "close", "replace", "rename", "unlink", "mkdir", "rmdir"),
     "flock",
@@ -68,7 +68,7 @@ def make_recording(
     twin: bytes | None = b"twin",
     key: str = MACHINE.key,
 ) -> BaselineRecording:
-    """What a run would store of such cases; every version of the model is another one."""
+    """A recording of such cases; every version of the model is another one."""
     digest = hashlib.sha256(str(version).encode()).hexdigest()
     return BaselineRecording(
         name=NAME,
@@ -147,7 +147,7 @@ def make_latency(digest: str | None, version: int) -> StoredLatency:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is there, and what is then planned."""
+    """A recording that is stored, and the one that is then planned."""
 
     name: str
     stored: BaselineRecording | None
@@ -227,20 +227,20 @@ def kill_everywhere(folder: Path) -> None:
         for at, halfway in attempts:
             root = folder / f"{number}-{at}-{halfway}"
             reached = _attempt(scenario, before, root, at=at, halfway=halfway)
-            told = {
+            outcome = {
                 "scenario": scenario.name,
                 "call": f"{at} {calls[at]}{' halfway' if halfway else ''}",
                 "was_killed": reached == [],
                 "problem": problem_of(scenario, before, root, after),
             }
-            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.write(json.dumps(outcome) + "\n")
             shutil.rmtree(root)
 
 
 def _attempt(
     scenario: Scenario, before: Path, root: Path, *, at: int, halfway: bool = False
 ) -> list[str]:
-    """The system calls that a process made which wrote the plan; none where it was killed."""
+    """Return the system calls of a process that wrote the plan; none if it was killed."""
     shutil.copytree(before, root)
     reader, writer = os.pipe()
     child = os.fork()
@@ -255,15 +255,15 @@ def _attempt(
         write(writer, json.dumps(executioner.made).encode())
         os._exit(0)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        text = told.read()
+    with os.fdopen(reader) as output:
+        text = output.read()
     os.waitpid(child, 0)
     made: list[str] = json.loads(text or "[]")
     return made
 
 
 def problem_of(scenario: Scenario, before: Path, root: Path, after: Path) -> str:
-    """What is wrong with what a killed writer left: every file must be an old or a new one."""
+    """Return what is wrong with the files of a killed writer: each must be an old or a new one."""
     old, new, left = (BaselineStore(path).read(NAME) for path in (before, after, root))
     if (left and (left.model, left.twin)) not in (
         old and (old.model, old.twin),

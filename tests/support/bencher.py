@@ -1,6 +1,6 @@
 """The schema of the Bencher Metric Format, and a check of it.
 
-From https://bencher.dev/bmf.json, which has `patternProperties` where this says `.+`.
+From https://bencher.dev/bmf.json, which has `patternProperties` in place of `.+` here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 _MOST_BENCHMARK, _MOST_MEASURE = 1024, 64
-# What Bencher makes of a name of a measure, so that one is found again by the name that we give.
+# Bencher's form of the name of a measure, so that one is found again by the name that we give.
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _NUMBERS = frozenset({"value", "lower_value", "upper_value"})
 

@@ -1,4 +1,4 @@
-"""Where the project's docs, examples and baselines lie: in the checkout that has these tests."""
+"""The paths of the project's docs, examples and baselines in the checkout that has these tests."""
 
 from __future__ import annotations
 

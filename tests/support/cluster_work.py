@@ -1,4 +1,4 @@
-"""What jobs do in the tests of the cluster, in a module that its workers can import."""
+"""The work of jobs in the tests of the cluster, in a module that its workers can import."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def wait(request: str, context: JobContext) -> str:  # noqa: ARG001  # a work's
 
 
 def end_process(request: str, context: JobContext) -> str:  # a work's
-    """As `wait`, and then takes its Dask worker with it; its progress says that it began."""
+    """Do what `wait` does, then end the Dask worker; the progress says that it began."""
     context.watch(PROGRESS)
     wait(request, context)
     os.kill(os.getpid(), signal.SIGKILL)

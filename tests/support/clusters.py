@@ -41,7 +41,7 @@ class ClusterProcesses:
 
     @property
     def log(self) -> str:
-        """What all processes have printed."""
+        """Return the output of all processes."""
         return (self.folder / "log").read_text("utf-8")
 
     def start_worker(
@@ -56,7 +56,7 @@ class ClusterProcesses:
         )
 
     def start_dask_worker(self, *tags: str) -> subprocess.Popen[bytes]:
-        """A machine as Dask's own command starts it: one process, that nobody starts again."""
+        """A machine as Dask's own command starts it: one process, which is not started again."""
         place = ("--scheduler-file", str(self.file))
         arguments = (*place, "--nthreads", "1", "--no-dashboard", "--no-nanny")
         preload = ("--preload", "pytest_modelperf.cluster.preload")
@@ -93,7 +93,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 class Watched:
-    """Who is told of each change, so that a test can wait for a state."""
+    """A listener to each change, so that a test can wait for a state."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -111,7 +111,7 @@ class Watched:
 def joined(
     place: Path | str, machines: int, patience_s: float = PATIENCE_S
 ) -> Iterator[tuple[Cluster, Watched]]:
-    """A cluster to which so many machines have come."""
+    """A cluster to which the given number of machines have come."""
     watched = Watched()
     with open_cluster(str(place), watched, patience_s=patience_s) as cluster:
         watched.wait_for(lambda: len(cluster.machines) == machines)

@@ -18,7 +18,7 @@ from tests.support.checkout import ROOT
 
 
 class Result(NamedTuple):
-    """What one call of the command did."""
+    """The result of one call of the command."""
 
     exit_code: int
     out: str
@@ -35,7 +35,7 @@ def run(*arguments: str, core: object = None) -> Result:
 
 
 def refusal(*arguments: str) -> str:
-    """What the command says of input that it refuses."""
+    """Return the message of the command about input that it refuses."""
     result = run(*arguments)
     assert result.exit_code == 2
     return result.err
@@ -55,7 +55,7 @@ def spawn(*arguments: str) -> Result:
 
 def environment(more: dict[str, str] | None = None) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "TERM")}
-    # The package and the engines of the tests, which need not lie in one place.
+    # The package and the engines of the tests, which need not be in one place.
     package = Path(pytest_modelperf.__file__).parents[1]
     places = dict.fromkeys((str(package), str(ROOT)))
     return {**kept, "PYTHONPATH": os.pathsep.join(places), "TERM": "xterm", **(more or {})}

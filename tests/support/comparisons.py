@@ -46,7 +46,7 @@ def row(name: str, op: str, ms: float | None) -> LayerRow:
     return LayerRow(layer, LayerTime(kind=RowKind.LAYER, kernel=name, ns=ms * NS_PER_MS, layer=0))
 
 
-def latency(  # noqa: PLR0913, PLR0917  # each is one thing that a metric tells
+def latency(  # noqa: PLR0913, PLR0917  # each is one thing that a metric has
     percent: str,
     before: float,
     after: float,

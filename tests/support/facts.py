@@ -50,7 +50,7 @@ def make_provenance(
 
 
 def make_kind(op_type: str, count: int, *, ms: float | None = None) -> LayerType:
-    """So many layers of one operator that cost nothing but time."""
+    """`count` layers of one operator that cost nothing but time."""
     return LayerType(
         op_type=op_type,
         domain="",

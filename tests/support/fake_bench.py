@@ -72,7 +72,7 @@ class FakeBench:
         return (Load(load_ns, begun_ns, self.loads_once),)
 
     def take(self, count: int, max_ns: int) -> tuple[Block]:
-        """As the worker does it: what was begun within `max_ns` is ended, and counts."""
+        """Measure as the worker does: an inference begun within `max_ns` is ended, and counts."""
         assert self.is_open
         assert count > 0
         assert max_ns > 0

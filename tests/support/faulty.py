@@ -1,4 +1,4 @@
-"""An engine that does as it is told: it answers at once, or crashes, hangs, fails, starts others.
+"""An engine that obeys its options: it answers at once, or crashes, hangs, fails, starts others.
 
 What to do is an option, as texts: `at` is the number of the inference in which it happens, `do` is
 `signal`, `hang`, `fail`, `grow`, `spawn`, `print`, `exit`, or `end` another process: the one of the

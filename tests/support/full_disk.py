@@ -1,4 +1,4 @@
-"""A disk that is full, as far as this process can tell: the kernel takes no more of a file."""
+"""A disk that is full, as this process sees it: the kernel takes no more of a file."""
 
 from __future__ import annotations
 

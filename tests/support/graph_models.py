@@ -1,4 +1,4 @@
-"""Small models for tests: written as ONNX text beside the assertion, loaded without ceremony."""
+"""Small models for tests: written as ONNX text next to the assertion, loaded without ceremony."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def op_types(nodes: Sequence[Node]) -> list[str]:
 
 
 def node_of(model: BoundModel, op_type: str) -> Node:
-    """The one node of its type, in whatever body it stands."""
+    """Return the one node of its type, in any body."""
     (node,) = (n for n in model.graph.walk() if n.op_type == op_type)
     return node
 

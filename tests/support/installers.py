@@ -33,12 +33,12 @@ class FakeInstaller:
         # Called in the folder after the first package.
         self.interrupt: Callable[[Path], None] = lambda folder: None  # noqa: ARG005
 
-    def create(self, folder: Path, tell: Callable[[str], None]) -> None:
+    def create(self, folder: Path, show: Callable[[str], None]) -> None:
         write_environment(folder, variables=self.variables)
-        tell("created")
+        show("created")
 
     def install(
-        self, folder: Path, requirements: Sequence[str], tell: Callable[[str], None]
+        self, folder: Path, requirements: Sequence[str], show: Callable[[str], None]
     ) -> None:
         self.installed.append(tuple(requirements))
         wanted = [Requirement(text) for text in requirements]
@@ -52,7 +52,7 @@ class FakeInstaller:
                 raise EnvironmentMakingError(f"fake failed:\n  there is no {name} like that")
             write_package(folder, name, max(allowed, key=Version))
             self.interrupt(folder)
-        tell("installed")
+        show("installed")
 
 
 def write_environment(folder: Path, *, variables: str = "") -> Path:

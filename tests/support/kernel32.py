@@ -41,11 +41,11 @@ class FakeKernel32:
 
     def GetLogicalProcessorInformation(self, relations: Any, nbytes: Any) -> int:
         """Two cores with two threads each, and a cache of both."""
-        told = ((0b0011, 0), (0b1111, 2), (0b1100, 0))
+        entries = ((0b0011, 0), (0b1111, 2), (0b1100, 0))
         if relations is None:
-            nbytes._obj.value = 32 * len(told)
+            nbytes._obj.value = 32 * len(entries)
             return 0
-        for place, (mask, kind) in enumerate(told):
+        for place, (mask, kind) in enumerate(entries):
             relations._obj[place].mask, relations._obj[place].kind = mask, kind
         return 1
 

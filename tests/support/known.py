@@ -1,4 +1,4 @@
-"""What a test needs to be there, and the type says may be missing."""
+"""A value that a test needs, and whose type says that it may be missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in an HTML report: its tags, its texts, and what is packed into it."""
+"""The content of an HTML report: its tags, its texts, and what is packed into it."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ class Markup(HTMLParser):
 
     @property
     def text(self) -> str:
-        """As it is read: without the blanks that the markup is laid out with."""
+        """Return the text as it is read: without the blanks of the layout of the markup."""
         return " ".join(" ".join(self.texts).split())

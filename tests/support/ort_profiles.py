@@ -70,7 +70,7 @@ def record(  # noqa: PLR0913  # one parameter per setting
     is_parallel: bool = False,
     names: Iterable[str] = (),
 ) -> Path:
-    """The profile of so many inferences on each of the threads."""
+    """The profile of some inferences on each of the threads."""
     model = parse(text, opset=17)
     _name_nodes(model.graph, "")
     for node, name in zip(model.graph.node, names, strict=False):
@@ -111,8 +111,8 @@ def kernel(
     name: str, ts: int, dur: int, tid: int = 1, more: Mapping[str, object] | None = None
 ) -> str:
     """A kernel's event as the runtime writes it, which does not look at what is in the name."""
-    told = json.dumps({"op_name": "Relu", "provider": "CPUExecutionProvider", **(more or {})})
-    return _line("Node", f"{name}_kernel_time", ts, dur, tid, told)
+    arguments = json.dumps({"op_name": "Relu", "provider": "CPUExecutionProvider", **(more or {})})
+    return _line("Node", f"{name}_kernel_time", ts, dur, tid, arguments)
 
 
 def graph_run(ts: int, dur: int, tid: int = 1) -> str:
@@ -127,10 +127,10 @@ def session_event(name: str, ts: int, dur: int, tid: int = 1) -> str:
     return _line("Session", name, ts, dur, tid)
 
 
-def _line(kind: str, name: str, ts: int, dur: int, tid: int, told: str = "{}") -> str:  # noqa: PLR0913, PLR0917  # the parts of an event, in order
+def _line(kind: str, name: str, ts: int, dur: int, tid: int, arguments: str = "{}") -> str:  # noqa: PLR0913, PLR0917  # the parts of an event, in order
     return (
         f'{{"cat" : "{kind}","pid" :7,"tid" :{tid},"dur" :{dur},"ts" :{ts},"ph" : "X",'
-        f'"name" :"{name}","args" : {told}}}'
+        f'"name" :"{name}","args" : {arguments}}}'
     )
 
 
@@ -151,7 +151,7 @@ def of(spans: Iterable[Span], category: Category) -> list[Span]:
 
 
 def check_nesting(events: Iterable[Event]) -> list[Span]:
-    """The spans. Each lies in its parent; on a thread each lies in another or beside it."""
+    """The spans. Each is within its parent; on a thread, two are nested or do not overlap."""
     spans = [event for event in events if isinstance(event, Span)]
     known = {span.id: span for span in spans}
     assert len(known) == len(spans)
@@ -165,7 +165,7 @@ def check_nesting(events: Iterable[Event]) -> list[Span]:
             parent = known[span.parent]
             assert parent.start_ns <= span.start_ns <= span.end_ns <= parent.end_ns
     for row in rows.values():
-        # As a viewer does: by start, and of those that start together as they were written.
+        # The order of a viewer: by start, and those that start together as they were written.
         open_spans: list[Span] = []
         for _, span in sorted(row, key=lambda entry: (entry[1].start_ns, entry[0])):
             while open_spans and open_spans[-1].end_ns <= span.start_ns:

@@ -1,8 +1,8 @@
-"""An engine that tells its plan and has a clock of its own: each kernel takes a fixed time.
+"""An engine with a plan and a clock of its own: each kernel takes a fixed time.
 
 A product takes 100 µs and any other kernel 10 µs, each up to a hundredth more, and a profile says
 so. Its plan of a model is the model itself. A model whose `doc_string` says `hides 300 us` takes so
-much longer as a whole, which no kernel of it tells. Parts that hold a `Tan` cannot be loaded. The
+much longer as a whole, which none of its kernels shows. Parts with a `Tan` cannot be loaded. The
 kernels of the operator that the option `slow` names take ten times as long. With the option `whole`
 no part of a plan runs by itself.
 """

@@ -17,7 +17,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /p
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, a dead one that nobody has collected aside."""
+    """Whether there is such a process; a dead one whose status was not collected does not count."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -26,7 +26,7 @@ def is_running(pid: int) -> bool:
 
 
 def ends(pid: int) -> bool:
-    """Whether a process that was told to end does: its signal may still be on its way."""
+    """Whether a process that got a signal to end does: it may still be on its way."""
     deadline = time.monotonic() + LIMIT_S
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(_BETWEEN_LOOKS_S)
@@ -42,6 +42,6 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def children() -> set[int]:
-    """The processes that this one has started; none where the platform does not tell."""
+    """The processes that this one has started; none if the platform does not list them."""
     lists = Path("/proc/self/task").glob("*/children")
     return {int(pid) for path in lists for pid in path.read_text().split()}

@@ -60,7 +60,7 @@ CLASSIFIER = """
 
 
 def quiet(wall_ns: int, **spent: int | None) -> Noise:
-    """Noise of nothing to speak of, but for what is given."""
+    """Negligible noise except for the given fields."""
     figures: dict[str, int | None] = {
         "cpu_ns": wall_ns,
         "involuntary_switches": 1,
@@ -71,7 +71,7 @@ def quiet(wall_ns: int, **spent: int | None) -> Noise:
     return Noise(wall_ns=wall_ns, **(figures | spent))
 
 
-def make_round(  # noqa: PLR0913  # each is one thing that a round tells
+def make_round(  # noqa: PLR0913  # each is one thing that a round has
     times_ns: Sequence[int],
     *,
     load_ms: float = 21.3,
@@ -92,7 +92,7 @@ def make_round(  # noqa: PLR0913  # each is one thing that a round tells
 def make_rounds(
     median_ms: float, rounds: int = 6, samples: int = 40, tail: float = 0.2
 ) -> tuple[Round, ...]:
-    """Rounds whose times lie around a median, with a tail to the slow side, always the same."""
+    """Rounds whose times are around a median, with a tail to the slow side, always the same."""
     steps = np.linspace(-1.0, 1.0, samples)
     shape = 0.01 * steps + tail * np.maximum(0.0, steps) ** 20
     made = []
@@ -106,7 +106,7 @@ def make_rounds(
 def make_latency(
     rounds: Sequence[Round], batch_size: int = 1, half_width: float | None = 0.006
 ) -> Latency:
-    """What the rounds say; each interval is as wide as told, the upper side wider."""
+    """Estimates from the rounds; each interval has `half_width`, and is wider above."""
     times = np.concatenate([np.asarray(r.times_ns) for r in rounds])
     percentiles = []
     for percent in PERCENTS:
@@ -204,7 +204,7 @@ SHARES = (
 
 
 def static_classifier(batch_sizes: tuple[int, ...] = (1,)) -> Profile:
-    """The classifier as it is counted."""
+    """The classifier with its counts."""
     weights = {
         "kernel": ones(16, 3, 3, 3),
         "bias": ones(16),
@@ -227,7 +227,7 @@ def static_classifier(batch_sizes: tuple[int, ...] = (1,)) -> Profile:
 
 
 def measured_classifier(half_width: float | None = 0.006) -> Profile:
-    """One case that ran, with everything that a run tells."""
+    """One case that ran, with everything that a run measures."""
     profile = static_classifier()
     measurement = _with_doubts(with_layer_times(make_measurement(half_width=half_width), SHARES))
     return replace(profile, cases=(replace(profile.cases[0], measured=measurement),))

@@ -1,4 +1,4 @@
-"""What the tests of the plugin write into the folder of a run: models, tests and tables."""
+"""Writers of models, tests and tables for the folder of a run of the plugin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.small_models import ones, parse
 
-# What names a file or a function of ours, or the machinery of exceptions.
+# Names of files and functions of ours, and the machinery of exceptions.
 INTERNALS = ("*pytest_modelperf/*", "*Traceback*", "*During handling*", "*direct cause*")
 STATIC = ("--modelperf", "--modelperf-static-only")
 # 3 x 5 multiply-accumulates for each row of the input.
@@ -21,7 +21,7 @@ LINEAR = "g (float[N,seq,3] x) => (float[N,seq,5] y) { [linear] y = MatMul(x, w)
 
 
 def write_dense(path: Path, width: int = 5) -> Path:
-    """A model of `3 * width` weights, and as many multiply-accumulates for each row."""
+    """A model of `3 * width` weights, with that number of multiply-accumulates for each row."""
     model = parse(DENSE.format(width=width), weights={"w": ones(3, width)})
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(model.SerializeToString())
@@ -37,7 +37,7 @@ def write_linear(path: Path) -> Path:
 
 
 def write_table(run: pytest.Pytester, text: str) -> None:
-    """What `[tool.modelperf]` and its tables are to say."""
+    """Write the content of `[tool.modelperf]` and its tables."""
     run.makepyprojecttoml(dedent(text))
 
 
@@ -62,14 +62,14 @@ def collected(run: pytest.Pytester, *arguments: str) -> list[str]:
 
 
 def assert_says_no_internals(result: pytest.RunResult) -> None:
-    """That nobody has to read the frames and the files of the plugin."""
+    """Assert that the user need not read the frames and the files of the plugin."""
     for pattern in INTERNALS:
         result.stdout.no_fnmatch_line(pattern)
         result.stderr.no_fnmatch_line(pattern)
 
 
 def assert_usage_error(result: pytest.RunResult, *lines: str) -> None:
-    """That a run ended before its tests, and says why in lines of its own."""
+    """Assert that a run ended before its tests, and says why in lines of its own."""
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(lines)
     assert_says_no_internals(result)

@@ -24,7 +24,7 @@ RELEASES = (
     else ("1.20.0", "1.20.1", "1.21.0")
 )
 SHARED = Path(tempfile.gettempdir()) / f"modelperf-test-environments-{os.getuid()}"
-# What an installer says where the index cannot be reached, or answers too late or not to the end.
+# Messages of an installer if the index cannot be reached, answers too late or not to the end.
 _OFFLINE = (
     "Retrying",
     "Failed to fetch",
@@ -37,7 +37,7 @@ _OFFLINE = (
 
 
 def release(version: str) -> Environment:
-    """The environment with it; skips the test where it cannot be downloaded."""
+    """Return the environment with it; skip the test if it cannot be downloaded."""
     try:
         return make_environment([f"onnxruntime=={version}"], folder=SHARED / "environments")
     except EnvironmentMakingError as error:

@@ -1,4 +1,4 @@
-"""Git as the tests call it: without the settings of whoever runs them."""
+"""Git as the tests call it: without the settings of the user who runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ needs_git = pytest.mark.skipif(not _GIT, reason="needs git")
 
 
 def git(folder: Path, *arguments: str, date: str = "", given: str = "") -> str:
-    """What a git command prints that is given a text; what it commits or tags has this date."""
+    """Return the output of a git command with this input; its commits and tags have this date."""
     dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
     return subprocess.check_output(
         [_GIT, *_IDENTITY, *arguments],

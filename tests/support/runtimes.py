@@ -1,4 +1,4 @@
-"""What tests ask of the ONNX Runtime that is installed: Python 3.10 has none after 1.23."""
+"""Facts of the ONNX Runtime that is installed: Python 3.10 has none after 1.23."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ NO_CONV_INTEGER = "has no kernel for the ConvInteger that its own quantizer writ
 
 
 def unless_1_23(does: str) -> pytest.MarkDecorator:
-    """Leave a test out where the runtime is the last one for Python 3.10, which does this."""
+    """Leave a test out if the runtime is the last one for Python 3.10, which does this."""
     return pytest.mark.skipif(IS_OF_PYTHON_3_10, reason=f"ONNX Runtime 1.23 {does}")

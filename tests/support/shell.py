@@ -21,7 +21,7 @@ def options_within(seconds: float) -> str:
 
 
 def make_shell(place: Path) -> Type:
-    """What types a command in a folder; `place` is for its programs and temporary files."""
+    """Return a function that types commands in `folder`s; `place` is for programs and files."""
     programs = place / "bin"
     programs.mkdir()
     for name, module in (

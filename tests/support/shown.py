@@ -1,11 +1,11 @@
-"""What a page shows of a command between its marks, and how it is laid out."""
+"""The text that a page shows of a command between its marks, and its layout."""
 
 from __future__ import annotations
 
 import re
 
 CUT = "..."
-# Shown where there were samples enough, which a disturbed run may not have had.
+# Shown if there were samples enough, which a disturbed run may not have had.
 PERCENTILES = {"p50", "p50 before", "p50 now", "p95", "items/s"}
 # A table may be about the case that came out best.
 CASE_ID = re.compile(r"\bb\d+-c\d+(?:-s\d+)?\b")
@@ -20,7 +20,7 @@ def block(page: str, kind: str, name: str) -> str:
 
 
 def headings(text: str) -> dict[str, list[str]]:
-    """The columns of every table by what stands above it."""
+    """Return the columns of every table by the text above it."""
     return {
         CASE_ID.sub("ID", title.strip()): re.split(r"\s{2,}", columns.strip())
         for title, columns in re.findall(r"^(.*)\n(.+)\n─{9,}$", text, re.MULTILINE)

@@ -48,7 +48,7 @@ _QUIET = MappingProxyType(
 
 
 class _QuietMeter(Meter):
-    """Nobody else runs where an engine has a clock of its own."""
+    """An engine with a clock of its own has no other processes to wait for."""
 
     def read(self) -> dict[str, int | None]:
         return {**_QUIET, "wall_ns": time.perf_counter_ns()}
@@ -81,7 +81,7 @@ class SimulatedWorker(ProcessWorker):
 
 
 def start_simulated(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
-    """A simulated worker where the engine has its clock, else a process."""
+    """A simulated worker if the engine has its clock, otherwise a process."""
     if setup.engine.module in _SIMULATED and is_this_python(setup.spec):
         return SimulatedWorker(WorkerRequest(cores=cores))
     return start_worker(setup, cores, cgroup_files)

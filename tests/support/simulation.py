@@ -1,4 +1,4 @@
-"""Noise as real machines make it, for as many simulated comparisons as a rare error needs.
+"""Noise as on real machines, for the number of simulated comparisons that a rare error needs.
 
 All times are logarithms, so a true ratio is a number added to one side, and one simulation serves
 for every ratio.
@@ -96,7 +96,7 @@ def round_medians(before: Logs, after: Logs) -> npt.NDArray[np.float64]:
 def group_quantiles(
     before: Logs, after: Logs, share: float, rounds: int
 ) -> npt.NDArray[np.float64]:
-    """For each group of so many rounds the difference of the quantiles of the two sides."""
+    """For each group of `rounds` rounds, the difference of the quantiles of the two sides."""
     count = before.shape[1] // rounds
     old, new = (
         np.quantile(
@@ -123,7 +123,7 @@ def _inferences(setting: Setting, shape: tuple[int, ...], rng: np.random.Generat
         for i in range(1, shape[-1]):
             own[..., i] = kept * own[..., i - 1] + fresh * own[..., i]
     if setting.slow:
-        # The share that is delayed is drawn as so many places, which is faster than a coin each.
+        # Drawing the places of the delayed share is faster than tossing a coin for each.
         flat = own.reshape(-1)
         count = rng.binomial(flat.size, setting.slow)
         places = rng.integers(0, flat.size, count)
@@ -132,7 +132,7 @@ def _inferences(setting: Setting, shape: tuple[int, ...], rng: np.random.Generat
 
 
 def _sessions(setting: Setting, shape: tuple[int, ...], rng: np.random.Generator) -> Logs:
-    """What is peculiar to each session; the difference of two has the spread `rounds`."""
+    """The deviation of each session; the difference of two has the spread `rounds`."""
     one = setting.rounds / np.sqrt(2.0)
     if setting.heavy:
         heavy: npt.NDArray[np.float64] = rng.standard_t(3, shape)

@@ -1,4 +1,4 @@
-"""Models small enough to count by hand, written as ONNX text beside what is asserted of them."""
+"""Models small enough to count by hand, written as ONNX text next to the assertions."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def ones(*shape: int) -> npt.NDArray[np.float32]:
 
 
 def save_beside(model: onnx.ModelProto, path: Path, location: str = "weights") -> Path:
-    """The file with all weights of a model that is saved at `path`, beside it."""
+    """Save a model at `path`, and return the file next to it that has all weights."""
     onnx.save(model, str(path), save_as_external_data=True, location=location, size_threshold=0)
     return path.with_name(location)
 
 
 def zero(path: Path) -> None:
-    """Overwrite a file with as many zeros.
+    """Overwrite a file with zeros of the same number.
 
     A file that keeps its size is known as changed by its time alone, and on some systems two
     writes within 10 ms have the same one.

@@ -36,7 +36,7 @@ def make_configuration(
 def make_latency(
     median_ms: float, batch: int = 1, half_width: float | None = 0.01, samples: int = 240
 ) -> Latency:
-    """A median with its interval; every percentile above it is as much longer as it is rarer."""
+    """A median with its interval; percentiles grow by their distance from it."""
     percentiles = []
     for percent, needed in NEEDED.items():
         value = median_ms * NS_PER_MS * (1 + (percent - 50) / 500)

@@ -9,7 +9,7 @@ all take half as long again. They pass on a clock of its own, so what is measure
 busy machine. The largest inputs of a workload take 110 % of their time in
 `net_100us_largest110.onnx`. It needs nothing but the standard library. Its version is 1, or what
 `TIMED_VERSION` says, and it takes `TIMED_FACTOR` times as long. With `TIMED_OUTPUT` its sessions
-tell their output `y`, which is that number.
+return their output `y`, which is that number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOAD_NS = 1_000_000
 
 
 class _Time(threading.local):
-    """Of each thread: requests that run at once wait for nobody."""
+    """The time of each thread: requests that run at once do not wait for each other."""
 
     def __init__(self) -> None:
         self.now_ns = _BEGUN_NS
@@ -65,7 +65,7 @@ def load(model: Any, threads: int, options: dict[str, str]) -> Session:  # noqa:
     load = re.search(r"_load(\d+)us", name)
     _time.now_ns += int(load[1]) * 1000 if load else _LOAD_NS
     times = dict(each.split("=") for each in options.get("times", "").split())
-    match = re.search(r"_(\d+)us", name) or _told(model.path)
+    match = re.search(r"_(\d+)us", name) or _stated_time(model.path)
     microseconds = int(times.get(name) or (match[1] if match else DEFAULT_US))
     since = options.get("slow_since")
     if since is not None and _installed() >= _numbers(since):
@@ -88,14 +88,14 @@ def _numbers(release: str) -> list[int]:
     return [int(part) for part in release.split(".")]
 
 
-def _told(path: str) -> re.Match[str] | None:
+def _stated_time(path: str) -> re.Match[str] | None:
     """The time that the text of the file says."""
     with open(path, "rb") as file:  # noqa: PTH123  # paths are texts on this side
         return re.search(r"takes (\d+) us", file.read().decode("latin-1"))
 
 
 class Session:
-    """A session whose inferences take so many microseconds, or up to a hundredth more.
+    """A session whose inferences take a number of microseconds, or up to a hundredth more.
 
     Inferences of a workload take longer in proportion to the size of their inputs; those with the
     largest take `of_largest` times as long.
@@ -150,7 +150,7 @@ class Steps:
 
 
 class TellingSession(Session):
-    """A session that tells its output."""
+    """A session that returns its output."""
 
     def read_outputs(self) -> dict[str, Any]:
         import numpy as np

@@ -49,7 +49,7 @@ def write_timed(path: Path, *, weight: float = 1.0, width: int = 8) -> None:
 
 
 def record_base(folder: Path) -> BaselineRecording:
-    """What a run that updates baselines would store of `base.onnx`."""
+    """Return the recording that a run would store of `base.onnx`."""
     path = folder / "base.onnx"
     write_timed(path)
     setup = Setup(
@@ -80,6 +80,6 @@ test_of.__test__ = False  # type: ignore[attr-defined]  # its name is for those 
 
 
 def cases_of(run: pytest.Pytester) -> list[Mapping[str, Any]]:
-    """What the JSON of the last run says of its cases."""
+    """Return the cases in the JSON of the last run."""
     cases: list[Mapping[str, Any]] = read_json(run.path / "run.json")["cases"]
     return cases

@@ -55,7 +55,7 @@ def option_sets(*names: str) -> list[OptionSet]:
 
 @dataclass
 class FakeDuets:
-    """A model that is so many times as fast with each option; options together multiply.
+    """A model with a speedup for each option; options together multiply.
 
     `speedups` are by option, as `a=1`, and `confirmed` those in fresh processes, where they
     differ. `broken` options do not run, and those in `unmeasured` not where their memory is
@@ -158,7 +158,7 @@ def make_tuning(case: TunedCase | None = None, **fields: Any) -> Tuning:  # noqa
 
 
 def make_tuned_case(**fields: Any) -> TunedCase:  # noqa: ANN401  # likewise
-    """A case with a winner, and with a set of options of each kind beside it."""
+    """A case with a winner and one set of options of each other kind."""
     fastest, slower, other, broken, unseen = option_sets(
         "graph_optimization_level=all", "enable_mem_pattern=0", "fast_math=1", "no_such=1", "late=1"
     )

@@ -104,7 +104,7 @@ def make_level(
     factors: Mapping[str, float] | None = None,
     **others: Any,  # noqa: ANN401  # the fields of a level, whatever they are
 ) -> Level:
-    """A level whose layers take so many times as long, by operator, as those of the baseline."""
+    """A level whose layers take `factors` times as long, by operator, as those of the baseline."""
     factors = factors or {}
     layers = {
         row.static.id: row.ms * factors.get(row.qualified_op, 1.0)

@@ -1,4 +1,4 @@
-"""Locks and links of each system: the interface holds whatever is behind it."""
+"""Locks and links of each system: the interface is the same on each."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_children_of_a_process_end_with_it() -> None:
         process.stdin.flush()
         assert first_line(process) == "begun"
         tree.kill()
-        # The end of the output: nobody is left who could write to it.
+        # The end of the output: all writers have closed it.
         assert not known(process.stdout).read()
 
 

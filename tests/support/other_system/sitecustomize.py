@@ -23,7 +23,7 @@ from typing import Any
 VARIABLE = "MODELPERF_TESTED_SYSTEM"
 WINDOWS, MACOS = "windows", "macos"
 
-# Windows has none of these modules, and in others it lacks these members.
+# Windows lacks these modules, and these members of others.
 MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty")
 OF_OS = (
     *("O_CLOEXEC", "O_DIRECTORY", "O_NOCTTY", "O_NOFOLLOW", "O_NONBLOCK", "O_SYNC"),
