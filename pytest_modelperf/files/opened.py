@@ -43,6 +43,10 @@ class OpenedFiles:
     def paths(self) -> tuple[str, ...]:
         return tuple(self._read)
 
+    def has_written(self, path: str) -> bool:
+        """Whether a file was written, and not read before."""
+        return os.path.abspath(path) in self._written  # noqa: PTH100
+
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self._is_noting:
             return

@@ -183,12 +183,13 @@ Order: TypeAlias = TimeCalls | Watch | ProfileCalls | GiveSeen | GiveResult | Co
 class ModelPlace(Struct, frozen=True, kw_only=True):
     """The source of a model: its file, or for a model in memory a copy of it and its digest.
 
+    A copy is temporary, and so is a file that the process wrote, because each run makes it again.
     `numbers` are the inputs of the watched call that are single numbers.
     """
 
     path: str | None
     sha256: Digest | None = None
-    is_copy: bool = False
+    is_temporary: bool = False
     numbers: Mapping[str, float] = {}
 
 

@@ -168,7 +168,9 @@ class SideStation:
             models=tuple(
                 SeenModel(
                     name=name,
-                    path=None if place.is_copy or not place.path else tree.model_place(place.path),
+                    path=None
+                    if place.is_temporary or not place.path
+                    else tree.model_place(place.path),
                     sha256=self._digest(place),
                 )
                 for name, place in sorted(seen.models.items())

@@ -398,6 +398,21 @@ def test_it(modelperf, tmp_path):
     assert model.sha256 is not None
 
 
+def test_a_model_that_the_process_writes_has_no_place(project: Project) -> None:
+    """Each run makes it again, so a later run need not find the same file there."""
+    station = project.reach("""
+from pathlib import Path
+
+def test_it(modelperf):
+    Path("made.onnx").write_bytes(Path("model.onnx").read_bytes())
+    session = ort.InferenceSession("made.onnx")
+    modelperf.check(session.run, None, {"x": np.ones((1, 3), np.float32)})
+""")
+    (model,) = station.seen().models
+    assert (model.name, model.path) == ("made.onnx", None)
+    assert model.sha256 is not None
+
+
 def test_the_script_of_another_process_was_read(project: Project) -> None:
     station = project.reach(
         """

@@ -292,7 +292,7 @@ class Sessions:
             if not copy.exists():
                 copy.write_bytes(group.source)
             return ModelPlace(
-                path=str(copy), sha256=group.digest, is_copy=True, numbers=group.numbers
+                path=str(copy), sha256=group.digest, is_temporary=True, numbers=group.numbers
             )
         return ModelPlace(path=group.source, numbers=group.numbers)
 

@@ -15,6 +15,7 @@ from typing import IO, Any, NoReturn, TypeAlias
 
 import pytest
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.files.opened import OpenedFiles, digest_of, distributions, module_files
 from pytest_modelperf.profiler.worker.timing import paused_gc
@@ -58,6 +59,12 @@ class Reads:
             if digest is not None:
                 found[place] = digest
         return dict(sorted(found.items()))
+
+    def model(self, place: messages.ModelPlace) -> messages.ModelPlace:
+        """Return the place of a model, which is temporary if this process wrote it."""
+        if place.path is None or not self._opened.has_written(place.path):
+            return place
+        return replace(place, is_temporary=True)
 
     def of_worktree(self) -> tuple[str, ...]:
         """Return the files of the work tree that this side of another commit has read."""
@@ -192,9 +199,8 @@ class Server(Struct, frozen=True):
 
         # Listed first, because the other calls import modules and read files.
         files = self.reads.files()
-        return messages.SeenHere(
-            files, distributions(), self.sessions.models(), platform.python_version()
-        )
+        models = {name: self.reads.model(place) for name, place in self.sessions.models().items()}
+        return messages.SeenHere(files, distributions(), models, platform.python_version())
 
     async def _result(self) -> object:
         kept: list[object] = []
