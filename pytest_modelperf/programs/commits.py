@@ -94,7 +94,7 @@ def uncommitted(seen: ProgramSources, top: Path) -> tuple[str, ...]:
     found = {*changed, *untracked}
     # A submodule or a nested repository is listed by its folder.
     folders = tuple(f"{place.rstrip('/')}/" for place in found)
-    return tuple(sorted(p for p in seen.files if p in found or p.startswith(folders)))
+    return tuple(p for p in _places(seen) if p in found or p.startswith(folders))
 
 
 def require_committed(seen: ProgramSources, top: Path) -> None:
@@ -113,9 +113,7 @@ def require_committed(seen: ProgramSources, top: Path) -> None:
 def ignored_files(seen: ProgramSources, top: Path) -> tuple[str, ...]:
     """Return the files that the program read and git ignores, such as a downloaded model."""
     submodules = tuple(f"{place}/" for place in _gitlinks(top))
-    models = (model.path for model in seen.models if model.path is not None)
-    read = sorted({*seen.files, *models})
-    places = [place for place in read if not place.startswith(submodules)]
+    places = [place for place in _places(seen) if not place.startswith(submodules)]
     if not places:
         return ()
     # This command refuses literal paths. A path that starts with `./` has no other meaning.
@@ -125,6 +123,12 @@ def ignored_files(seen: ProgramSources, top: Path) -> tuple[str, ...]:
     if answer.code not in (0, 1):
         raise _failed("which files are ignored", answer)
     return tuple(sorted(place.removeprefix("./") for place in _names(answer.output)))
+
+
+def _places(seen: ProgramSources) -> tuple[str, ...]:
+    """Return the files and the models that a program read."""
+    models = (model.path for model in seen.models if model.path is not None)
+    return tuple(sorted({*seen.files, *models}))
 
 
 def _is_in_history(commit: str, top: Path) -> bool:

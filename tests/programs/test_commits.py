@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.baselines.program import ProgramSources
+from pytest_modelperf.baselines.program import ProgramSources, SeenModel
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.programs.commits import (
     accepted_commit,
@@ -237,6 +237,16 @@ def test_changed_and_untracked_files_that_were_read_are_listed(
     repository.commit("second")
     assert uncommitted(seen, repository.path) == ()
     require_committed(seen, repository.path)
+
+
+def test_changed_and_untracked_models_are_listed(repository: ProgramRepository) -> None:
+    """A runtime opens a model without Python, so models are not among the files."""
+    repository.commit("first", {**FIRST, "a.onnx": b"a", "b.onnx": b"b", ".gitignore": b"d.onnx"})
+    repository.write({"b.onnx": b"1", "c.onnx": b"", "d.onnx": b""})
+    places = ("a.onnx", "b.onnx", "c.onnx", "d.onnx", "~/e.onnx", None)
+    models = tuple(SeenModel(name="m", path=place, sha256=None) for place in places)
+    seen = seen_of(FIRST, models=models)
+    assert uncommitted(seen, repository.path) == ("b.onnx", "c.onnx")
 
 
 def test_a_removed_file_is_not_committed(repository: ProgramRepository) -> None:
