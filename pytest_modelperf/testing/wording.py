@@ -421,6 +421,7 @@ class ProgramWords(Struct, frozen=True, kw_only=True):
 
 def read_words(given: Mapping[str, object], settings: RunSettings) -> ProgramWords:
     """Read the keywords of a call, or raise UsageError for an invalid one."""
+    _require_tuples(given.get("each"))
     return ProgramWords(
         against=_against(given.get("against")) or settings.against,
         environment=_environment(given.get("environment")),
@@ -429,6 +430,20 @@ def read_words(given: Mapping[str, object], settings: RunSettings) -> ProgramWor
         outputs=_outputs(given.get("outputs")),
         cores=_cores(given.get("cores")),
     )
+
+
+def _require_tuples(each: object) -> None:
+    if each is None:
+        return
+    inputs = each if isinstance(each, list | tuple) else [each]
+    # A list of arguments is as clear as a tuple; a text or an array is an argument.
+    wrong = next((given for given in inputs if not isinstance(given, list | tuple)), None)
+    if wrong is not None or not inputs:
+        found = "none" if wrong is None else f"a value of type {type(wrong).__name__}"
+        raise UsageError(
+            "modelperf.check: each takes tuples of the arguments of a call, as in "
+            f"each=[(a,), (b,)], not {found}."
+        )
 
 
 def _tolerances(settings: Tolerances, given: object) -> Tolerances:

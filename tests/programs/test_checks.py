@@ -168,6 +168,20 @@ def test_a_second_program_in_a_test_is_refused(repository: pytest.Pytester) -> N
     result.stdout.no_fnmatch_line("*b1-c1*")
 
 
+@pytest.mark.parametrize(
+    ("each", "found"), [("['ab', 'c']", "a value of type str"), ("[]", "none"), ("7", "type int")]
+)
+def test_inputs_that_are_not_tuples_are_refused(
+    repository: pytest.Pytester, each: str, found: str
+) -> None:
+    """The letters of a text would become arguments."""
+    (repository.path / "project" / "test_read.py").write_text(
+        f"def test_read(modelperf):\n    modelperf.check(len, each={each})\n"
+    )
+    result = repository.runpytest_subprocess(*_FAST)
+    assert_ended(result, f"*each=[[](a,), (b,)[]], not *{found}*", failed=1)
+
+
 _GENERATOR = """
 import time
 
