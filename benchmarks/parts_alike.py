@@ -20,24 +20,14 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from expected import Expectation, expect_none, rate_text
+from kept import keep_row, read_rows
 from loads import LOADS, QUIET, loaded
+from measuring import Program, say
 from msgspec.structs import replace
 from real import TWINS
-from results import (
-    Expectation,
-    Program,
-    Result,
-    Row,
-    Rows,
-    expect_none,
-    grouped,
-    keep_row,
-    markdown,
-    median_of,
-    rate_text,
-    read_rows,
-    say,
-)
+from results import Result, Row, Rows
+from shown import grouped, markdown, median_of
 
 from pytest_modelperf.comparing.gates import part_rounds
 from pytest_modelperf.graph.plans.parts import KernelTimes, find_parts

@@ -6,17 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from expected import Expectation, expect_none, expect_share
 from loads import BUSY, LOADS, QUIET, TAKEN
-from results import (
-    Expectation,
-    Result,
-    count_of,
-    expect_none,
-    expect_share,
-    grouped,
-    markdown,
-    median_of,
-)
+from results import Result
+from shown import count_of, grouped, markdown, median_of
 
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY
 

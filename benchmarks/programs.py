@@ -22,7 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from commands import Ran, run_process
+from expected import Expectation, expect_most, expect_none, expect_share
+from kept import keep_row, read_rows
 from loads import BUSY, QUIET, loaded
+from measuring import Program as Benchmark
+from measuring import say
 from program_repositories import (
     TEST,
     Trees,
@@ -35,23 +39,8 @@ from program_repositories import (
     planted,
     time_slowdown,
 )
-from results import (
-    Expectation,
-    Result,
-    Rows,
-    count_of,
-    expect_most,
-    expect_none,
-    expect_share,
-    grouped,
-    keep_row,
-    markdown,
-    median_of,
-    percent,
-    read_rows,
-    say,
-)
-from results import Program as Benchmark
+from results import Result, Rows
+from shown import count_of, grouped, markdown, median_of, percent
 from stranger_programs import KINDS, PROGRAMS, Program, Slowdown
 
 from pytest_modelperf.files.store import user_cache_folder

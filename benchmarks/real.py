@@ -26,7 +26,9 @@ from itertools import groupby
 from pathlib import Path
 
 import onnx
+from kept import keep_row, left_of, read_records, read_rows
 from loads import LOADS, loaded
+from measuring import Program, say
 from real_results import (
     LOAD_5,
     UNCHANGED,
@@ -38,7 +40,7 @@ from real_results import (
     tables,
 )
 from real_variants import LOAD_DEPTH, LOAD_WIDTH, add_load
-from results import Program, Rows, keep_row, left_of, read_records, read_rows, say
+from results import Rows
 
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import judge_rounds

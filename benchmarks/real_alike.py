@@ -12,10 +12,13 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
+from expected import Expectation
 from loads import BUSY, LOADS, QUIET
+from measuring import Program
 from real import Bench, model_names
 from real_results import UNCHANGED, Compared, Setting, alarm_rate, places
-from results import Expectation, Program, Result, Rows, markdown, short_conditions
+from results import Result, Rows, short_conditions
+from shown import markdown
 
 from pytest_modelperf.comparing.gates import Gate
 

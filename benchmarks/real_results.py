@@ -6,19 +6,10 @@ import statistics
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from expected import Expectation, expect_most, expect_none, expect_share, rate_text
 from loads import QUIET, TAKEN
-from results import (
-    Expectation,
-    Result,
-    count_of,
-    expect_most,
-    expect_none,
-    expect_share,
-    markdown,
-    median_of,
-    rate_text,
-    short_conditions,
-)
+from results import Result, short_conditions
+from shown import count_of, markdown, median_of
 
 UNCHANGED, LOAD_5 = "no change", "load of 5 %"
 # A variant counts as 5 % slower if its reference and the width of its interval are within these.

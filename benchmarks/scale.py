@@ -33,20 +33,12 @@ import onnxruntime
 import scale_probe
 from commands import ROOT, Ran, run_process, with_sources
 from draft import Draft
-from results import (
-    Expectation,
-    Program,
-    Result,
-    Row,
-    Rows,
-    expect_most,
-    grouped,
-    keep_row,
-    markdown,
-    read_rows,
-    say,
-)
+from expected import Expectation, expect_most
+from kept import keep_row, read_rows
+from measuring import Program, say
+from results import Result, Row, Rows
 from scale_models import SHAPES, VARIANTS, Recipe
+from shown import grouped, markdown
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
 

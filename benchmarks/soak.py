@@ -43,8 +43,10 @@ import onnx
 from commands import Ran, run_pytest
 from draft import Draft
 from filelock import FileLock, Timeout
+from kept import keep_row, read_records, read_rows
 from loads import loaded
-from results import Program, Rows, keep_row, read_records, read_rows, say
+from measuring import Program, say
+from results import Rows
 from soak_runs import (
     NOISES,
     WAYS,

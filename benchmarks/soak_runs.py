@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import Expectation, Result, count_of, expect_share, grouped, markdown, median_of
+from expected import Expectation, expect_share
+from results import Result
+from shown import count_of, grouped, markdown, median_of
 
 from pytest_modelperf.comparing.gates import RUN_LEVEL
 

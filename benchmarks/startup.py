@@ -28,8 +28,11 @@ from pathlib import Path
 from statistics import median
 
 import onnx
-from results import CONFIDENCE, Expectation, Program, Result, Rows, at_most, markdown
+from expected import CONFIDENCE, Expectation, at_most
+from measuring import Program
+from results import Result, Rows
 from scipy.stats import quantile_test
+from shown import markdown
 
 MAX_ADDED_MS = 5.0
 MAX_STATIC_RATIO = 1.3

@@ -18,19 +18,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from expected import Expectation, expect_share
 from generated_models import LARGE_BYTES, write_blocks, write_chain, write_large
 from known_counts import LIGHT_MODELS, LightModel, Trap, traps
-from results import (
-    Expectation,
-    Program,
-    Result,
-    ResultError,
-    Rows,
-    expect_share,
-    markdown,
-    say,
-)
+from measuring import Program, say
+from results import Result, ResultError, Rows
 from runs import Contest, Figure, Ratio, Run, contest, run_once
+from shown import markdown
 
 import pytest_modelperf
 

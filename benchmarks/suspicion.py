@@ -24,23 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from commands import run_pytest
+from expected import CONFIDENCE, Expectation, expect_share, highest_rate
+from kept import keep_row, read_rows
 from loads import BUSY, LOADS, QUIET, loaded
+from measuring import Program, say
 from real import AFTER_SEED, BEFORE_SEED, model_names, twin_of
-from results import (
-    CONFIDENCE,
-    Expectation,
-    Program,
-    Result,
-    Rows,
-    count_of,
-    expect_share,
-    grouped,
-    highest_rate,
-    keep_row,
-    markdown,
-    read_rows,
-    say,
-)
+from results import Result, Rows
+from shown import count_of, grouped, markdown
 
 from pytest_modelperf.graph.replaced import rebuild
 

@@ -24,18 +24,11 @@ import numpy as np
 import onnx
 import onnxruntime
 from commands import run_pytest
-from results import (
-    Expectation,
-    Program,
-    Result,
-    Rows,
-    expect_none,
-    grouped,
-    keep_row,
-    markdown,
-    read_rows,
-    say,
-)
+from expected import Expectation, expect_none
+from kept import keep_row, read_rows
+from measuring import Program, say
+from results import Result, Rows
+from shown import grouped, markdown
 from trap_models import RECIPES, Trap, traps
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE

@@ -21,7 +21,10 @@ from pathlib import Path
 import onnx
 from commands import run_modelperf, run_process, with_sources
 from draft import Draft
-from results import Expectation, Program, Result, Rows, expect_most, markdown, percent
+from expected import Expectation, expect_most
+from measuring import Program
+from results import Result, Rows
+from shown import markdown, percent
 
 from pytest_modelperf.bisect.records import RangeKind, Version, VersionRange
 from pytest_modelperf.bisect.request import BisectRequest

@@ -24,25 +24,12 @@ from pathlib import Path
 import onnx
 import scipy
 from draft import Draft
+from expected import Expectation, expect_most, expect_share, rate_text
+from kept import keep_row, left_of, read_records, read_rows
 from loads import LOADS, QUIET, loaded
-from results import (
-    Expectation,
-    Program,
-    Result,
-    Rows,
-    expect_most,
-    expect_share,
-    grouped,
-    keep_row,
-    left_of,
-    markdown,
-    median_of,
-    rate_text,
-    read_records,
-    read_rows,
-    say,
-    short_conditions,
-)
+from measuring import Program, say
+from results import Result, Rows, short_conditions
+from shown import grouped, markdown, median_of
 
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict, worst

@@ -30,26 +30,15 @@ import onnx
 import onnxruntime as ort
 from changes import CHANGES
 from commands import run_modelperf
+from expected import Expectation, expect_none, expect_share
+from kept import keep_row, read_records, read_rows
 from loads import BUSY, QUIET, loaded
+from measuring import Program, say
 from onnx import ModelProto
 from parts import MODELS, Bench
 from parts_results import PARTS
-from results import (
-    Expectation,
-    Program,
-    Result,
-    Row,
-    Rows,
-    count_of,
-    expect_none,
-    expect_share,
-    grouped,
-    keep_row,
-    markdown,
-    read_records,
-    read_rows,
-    say,
-)
+from results import Result, Row, Rows
+from shown import count_of, grouped, markdown
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.whatif.quantizing import quantize

@@ -23,22 +23,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from draft import Array, Draft, Shape
+from expected import Expectation, expect_none, expect_share
+from kept import keep_row, read_records, read_rows
+from measuring import Program
 from onnx import ModelProto
-from results import (
-    Expectation,
-    Program,
-    Result,
-    Rows,
-    count_of,
-    expect_none,
-    expect_share,
-    grouped,
-    keep_row,
-    markdown,
-    median_of,
-    read_records,
-    read_rows,
-)
+from results import Result, Rows
+from shown import count_of, grouped, markdown, median_of
 
 from pytest_modelperf import api
 from pytest_modelperf.comparing.records import MEMBER, CaseComparison, Verdict

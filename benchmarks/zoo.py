@@ -30,24 +30,15 @@ from functools import cached_property
 from pathlib import Path
 
 from commands import run_pytest
+from expected import Expectation, expect_most
+from kept import keep_row, read_records, read_rows
 from loads import BUSY, QUIET, loaded
+from measuring import Program, say
 from real import duet, first_rows, next_rows, ratio_of, twin_of
 from real_variants import add_load
-from results import (
-    SHORT,
-    Expectation,
-    Program,
-    Result,
-    Rows,
-    expect_most,
-    grouped,
-    keep_row,
-    markdown,
-    read_records,
-    read_rows,
-    say,
-)
+from results import SHORT, Result, Rows
 from scale_models import Recipe, write_attention, write_chain
+from shown import grouped, markdown
 
 from pytest_modelperf.files.store import FOLDER_VARIABLE
 from pytest_modelperf.graph.replaced import rebuild

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept import read_records
 from loads import BUSY, LOADS, QUIET
 from long_duet import Slowdown
+from measuring import Program
 from parts import Bench, next_pairs, plan_checks, scaled_truth
 from parts_results import (
     DUET,
@@ -27,7 +29,6 @@ from parts_results import (
     read_check,
     short_table,
 )
-from results import Program, read_records
 
 SETTING = Setting(QUIET, 1, "lstm", "a wider kernel")
 CHECK = Check(

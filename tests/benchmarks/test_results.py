@@ -9,21 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+import measuring
 import pytest
 import results
-from results import (
-    Expectation,
-    Program,
-    Result,
-    Rows,
-    expect_most,
-    expect_none,
-    expect_share,
-    keep_row,
-    left_of,
-    read_records,
-    read_rows,
-)
+from expected import Expectation, expect_most, expect_none, expect_share
+from kept import keep_row, left_of, read_records, read_rows
+from measuring import Program
+from results import Result, Rows
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ def test_a_later_run_goes_on_in_its_folder_and_counts_the_time_of_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=itertools.count().__next__, perf_counter=time.perf_counter)
-    monkeypatch.setattr(results, "time", clock)
+    monkeypatch.setattr(measuring, "time", clock)
     given = ["--folder", str(tmp_path / "kept"), "--json", str(tmp_path / "overhead.json")]
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "seconds").write_text("1000")

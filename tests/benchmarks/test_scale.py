@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from results import Expectation, Start
+from expected import Expectation
+from measuring import Start
 from scale import SESSIONS, Command, expectations, run_commands, run_sessions, start, tables
 from scale_models import SHAPES
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import soak
 from commands import Ran
+from expected import Expectation
 from filelock import FileLock
 from loads import BUSY, NEIGHBOURS, loaded
-from results import Expectation, Result, from_json
+from results import Result, from_json
 from soak_runs import (
     NOISES,
     STORED,

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept import keep_row
 from loads import BUSY, QUIET
-from results import Result, keep_row
+from results import Result
 from suspicion import PLANTED, Bench, Checked, expectations, plant, read_case, shorten, tables
 
 from tests.support.benchmark_results import result_of

@@ -8,8 +8,9 @@ from typing import Any
 
 import onnx
 import pytest
+from kept import keep_row
 from loads import BUSY, QUIET
-from results import Result, keep_row
+from results import Result
 from why import (
     Told,
     asked_for,

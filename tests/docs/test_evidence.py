@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import evidence
+import expected
+import measuring
 import overhead
 import pytest
 import results
 import scale
+import shown
 import startup
 import static
 import upgrade
 import verdicts
 from evidence import BENCHMARKS, PAGES, Benchmark
+from expected import Expectation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from results import Expectation, Moment, Result, ResultError
+from results import Moment, Result, ResultError
 from runs import Run
 
 from tests.support.checkout import ROOT
@@ -166,8 +170,8 @@ def test_a_document_of_another_form_is_refused(
 
 def test_the_path_of_a_result_does_not_belong_to_what_was_measured() -> None:
     given = ["--aa", "3", "--json", "f", "--folder=g", "--quiet", "--json=f"]
-    assert results.without_paths(given) == ("--aa", "3", "--quiet")
-    started = results.Start.now("verdicts", ("--cores", "1,2", "--json", "/somewhere/f.json"))
+    assert measuring.without_paths(given) == ("--aa", "3", "--quiet")
+    started = measuring.Start.now("verdicts", ("--cores", "1,2", "--json", "/somewhere/f.json"))
     assert started.command == "python benchmarks/verdicts.py --cores 1,2"
 
 
@@ -180,14 +184,14 @@ def test_a_result_names_its_machine_load_and_versions() -> None:
 
 
 def test_a_time_is_shown_in_a_suitable_unit() -> None:
-    found = [results.format_ns(ns) for ns in (88.4, 9_999, 10_000, 940_000, 1_764_938)]
+    found = [shown.format_ns(ns) for ns in (88.4, 9_999, 10_000, 940_000, 1_764_938)]
     assert found == ["88 ns", "9,999 ns", "10.0 µs", "940.0 µs", "1.76 ms"]
-    assert results.format_ns(-20_000, "+") == "-20.0 µs"
-    assert results.format_ns(300, "+") == "+300 ns"
+    assert shown.format_ns(-20_000, "+") == "-20.0 µs"
+    assert shown.format_ns(300, "+") == "+300 ns"
 
 
 def test_a_run_keeps_the_facts_of_the_machine_and_not_its_builder() -> None:
-    found = results.Start.now("overhead", ()).finish({"models": []}, peers=("pytest",))
+    found = measuring.Start.now("overhead", ()).finish({"models": []}, peers=("pytest",))
     assert found.versions["pytest"] == pytest.__version__
     assert found.versions["python"]
     assert found.machine["usable_cores"] >= 1
@@ -409,8 +413,8 @@ def test_among_verdicts_only_those_of_the_duet_have_expectations() -> None:
 
 
 def test_the_rate_that_no_alarm_shows_is_that_of_the_rule_of_three() -> None:
-    assert results.highest_rate(0, 100) == pytest.approx(1 - 0.05**0.01)
-    assert results.highest_rate(100, 100) == 1.0
+    assert expected.highest_rate(0, 100) == pytest.approx(1 - 0.05**0.01)
+    assert expected.highest_rate(100, 100) == 1.0
 
 
 @pytest.mark.parametrize(
