@@ -1,32 +1,25 @@
 """Graph changes that a release of a model may bring, each small beside the whole model.
 
 Each function takes a model with its weights and returns a changed copy, or None if the model has
-no place for the change. The changed model computes the same as before, up to rounding. `a block
-more` adds its result on a small scale, so that it changes little.
-
-A change takes the suitable place that is nearest to the middle of the graph, because there it has
-neighbours on both sides. The functions know nothing of how changes are judged; parts.py uses them.
+no place for the change. The changed model computes the same as before, up to rounding. A change
+takes the suitable place that is nearest to the middle of the graph, because there it has neighbours
+on both sides.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from onnx import (
-    AttributeProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    helper,
-    numpy_helper,
-    shape_inference,
-)
-from real_variants import DECOMPOSITIONS, PREFIX, Cost, Steps, repeat_block
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
+from real_variants import PREFIX, Cost, constants_of, copy_of, insert_nodes, repeat_block
+
+from pytest_modelperf.graph.stored_tensors import used_names
 
 Change: TypeAlias = Callable[[ModelProto], "ModelProto | None"]
 Array: TypeAlias = npt.NDArray[Any]
@@ -67,7 +60,7 @@ class Tensor:
 
 def decompose_activation(model: ModelProto) -> ModelProto | None:
     """Replaces one activation by arithmetic that the engine does not fuse."""
-    return _rewrite_one(model, _ACTIVATIONS)
+    return _rewrite_one(model, _REWRITES.keys() - {"LayerNormalization"})
 
 
 def split_normalization(model: ModelProto) -> ModelProto | None:
@@ -76,9 +69,7 @@ def split_normalization(model: ModelProto) -> ModelProto | None:
     In a model that has no LayerNormalization, the parts of a normalization are written in another
     way: `x + (-mean)` for `x - mean`, or `x * x` for the square of x.
     """
-    return _rewrite_one(model, {"LayerNormalization": DECOMPOSITIONS["LayerNormalization"]}) or (
-        _reorder_normalization(model)
-    )
+    return _rewrite_one(model, {"LayerNormalization"}) or _reorder_normalization(model)
 
 
 def add_transposes(model: ModelProto) -> ModelProto | None:
@@ -112,11 +103,8 @@ def widen_kernel(model: ModelProto) -> ModelProto | None:
     for _, node in edit.middle_nodes():
         if _widen_convolution(edit, node):
             return edit.finish()
-    for _, node in edit.middle_nodes():
-        hidden = _Hidden.around(node, edit)
-        if hidden is not None:
-            hidden.widen()
-            return edit.finish()
+    if any(_widen_hidden(edit, node) for _, node in edit.middle_nodes()):
+        return edit.finish()
     return None
 
 
@@ -134,14 +122,11 @@ def compute_in_double(model: ModelProto) -> ModelProto | None:
             elif name:
                 inputs.append(f"{NEW}double_{len(nodes)}")
                 nodes.append(_node("Cast", [name], inputs[-1], to=TensorProto.DOUBLE))
-        product = NodeProto()
-        product.CopyFrom(node)
-        del product.input[:], product.output[:]
-        product.input.extend(inputs)
-        product.output.append(f"{NEW}double_product")
+        product = copy_of(node)
+        product.input[:] = inputs
+        product.output[:] = [f"{NEW}double_product"]
         back = _node("Cast", product.output, node.output[0], to=TensorProto.FLOAT)
-        edit.replace(index, [*nodes, product, back])
-        return edit.finish()
+        return edit.replace(index, [*nodes, product, back])
     return None
 
 
@@ -182,12 +167,9 @@ def add_kernels(model: ModelProto, pairs: int) -> ModelProto | None:
         sizes = edit.tensors[name].sizes
         if sizes is None or len(sizes) < 2 or math.prod(sizes) > _SMALL_TENSOR:
             continue
-        added: list[NodeProto] = []
-        result = name
-        for number in range(2 * pairs):
-            added.append(_node("Neg", [result], f"{NEW}negated_{number}"))
-            result = added[-1].output[0]
-        return edit.insert_after(index, added, name, result)
+        names = [name, *(f"{NEW}negated_{number}" for number in range(2 * pairs))]
+        added = [_node("Neg", [old], new) for old, new in pairwise(names)]
+        return edit.insert_after(index, added, name, names[-1])
     return None
 
 
@@ -281,66 +263,54 @@ def _attribute(node: NodeProto, name: str, default: T) -> T:
     return default
 
 
-def _set_attribute(node: NodeProto, name: str, value: Sequence[int]) -> None:
-    kept = [each for each in node.attribute if each.name != name]
-    made: AttributeProto = helper.make_attribute(name, value)
-    del node.attribute[:]
-    node.attribute.extend([*kept, made])
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Edit:
     """A copy of a model while it is changed, with its tensors and weights as they were."""
 
     model: ModelProto
     tensors: Mapping[str, Tensor]
     weights: Mapping[str, TensorProto]
-    changed: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, model: ModelProto) -> _Edit:
-        copy = ModelProto()
-        copy.CopyFrom(model)
-        weights = {weight.name: weight for weight in copy.graph.initializer}
-        return cls(copy, tensors_of(model), weights)
+        copy = copy_of(model)
+        return cls(copy, tensors_of(model), {each.name: each for each in copy.graph.initializer})
 
     @property
     def opset(self) -> int:
         return next(each.version for each in self.model.opset_import if not each.domain)
 
-    def middle_nodes(self) -> Iterator[tuple[int, NodeProto]]:
+    def middle_nodes(self) -> list[tuple[int, NodeProto]]:
         """All nodes with their places, those in the middle of the graph first."""
         nodes = list(enumerate(self.model.graph.node))
         middle = (len(nodes) - 1) / 2
-        return iter(sorted(nodes, key=lambda each: abs(each[0] - middle)))
+        return sorted(nodes, key=lambda each: abs(each[0] - middle))
 
     def middle_tensors(self) -> Iterator[tuple[int, str]]:
         """The float tensors that nodes make for other nodes, with the places of their nodes."""
-        outputs = {value.name for value in self.model.graph.output}
-        fixed = self.fixed()
-        read = {name for node in self.model.graph.node for name in node.input}
+        graph = self.model.graph
+        read = {name for node in graph.node for name in node.input}
+        free = read - {value.name for value in graph.output} - constants_of(graph)
         for index, node in self.middle_nodes():
-            name = node.output[0]
-            tensor = self.tensors.get(name)
-            is_free = name in read and name not in outputs and name not in fixed
-            if tensor is not None and tensor.is_float and is_free:
-                yield index, name
-
-    def fixed(self) -> set[str]:
-        """The names of tensors that are the same in every inference."""
-        found = set(self.weights)
-        for node in self.model.graph.node:
-            if all(name in found for name in node.input if name):
-                found |= set(node.output)
-        return found
+            tensor = self.tensors.get(node.output[0])
+            if tensor is not None and tensor.is_float and node.output[0] in free:
+                yield index, node.output[0]
 
     def is_float(self, node: NodeProto) -> bool:
         """Whether a node reads and makes float tensors only."""
         names = [name for name in (*node.input, *node.output) if name]
         return all(name in self.tensors and self.tensors[name].is_float for name in names)
 
+    def ends_in(self, name: str, size: int) -> bool:
+        tensor = self.tensors.get(name)
+        return tensor is not None and tensor.shape[-1:] == (size,)
+
     def weight(self, name: str) -> Array:
         return numpy_helper.to_array(self.weights[name])
+
+    def is_all(self, name: str, number: int) -> bool:
+        """Whether a weight holds nothing but a number."""
+        return name in self.weights and bool(np.all(self.weight(name) == number))
 
     def add_weight(self, hint: str, values: Array) -> str:
         """Adds a weight; returns its name."""
@@ -348,136 +318,124 @@ class _Edit:
         self.model.graph.initializer.append(numpy_helper.from_array(values, name))
         return name
 
-    def replace(self, index: int, nodes: Iterable[NodeProto]) -> None:
+    def replace(self, index: int, nodes: Iterable[NodeProto]) -> ModelProto:
         """Puts nodes in the place of one."""
-        all_nodes = list(self.model.graph.node)
-        all_nodes[index : index + 1] = nodes
-        del self.model.graph.node[:]
-        self.model.graph.node.extend(all_nodes)
+        del self.model.graph.node[index]
+        insert_nodes(self.model.graph, index, nodes, {})
+        return self.finish()
 
     def insert_after(
-        self, index: int, added: Sequence[NodeProto], old: str, new: str
+        self, index: int, added: Iterable[NodeProto], old: str, new: str
     ) -> ModelProto:
         """Puts nodes behind one; all later nodes that read `old` now read `new`."""
-        nodes = list(self.model.graph.node)
-        for node in nodes[index + 1 :]:
-            names = [new if name == old else name for name in node.input]
-            del node.input[:]
-            node.input.extend(names)
-        self.replace(index, [nodes[index], *added])
+        insert_nodes(self.model.graph, index + 1, added, {old: new})
         return self.finish()
 
     def finish(self) -> ModelProto:
-        """The changed model, without weights that no node reads and shapes that are no more."""
+        """The changed model, without weights that no node reads, and without former shapes."""
         graph = self.model.graph
-        read = {name for node in graph.node for name in node.input}
-        read |= {value.name for value in graph.output} | _read_inside(graph.node)
+        read = set(used_names(self.model))
         weights = [each for each in graph.initializer if each.name in read]
-        shapes = [each for each in graph.value_info if each.name not in self.changed]
         del graph.initializer[:], graph.value_info[:]
         graph.initializer.extend(weights)
-        graph.value_info.extend(shapes)
         return self.model
-
-
-def _read_inside(nodes: Iterable[NodeProto]) -> set[str]:
-    """The names that the nested graphs of nodes read."""
-    found: set[str] = set()
-    for node in nodes:
-        for each in node.attribute:
-            for graph in (each.g, *each.graphs):
-                found |= {name for inner in graph.node for name in inner.input}
-                found |= _read_inside(graph.node)
-    return found
 
 
 # -- activations and normalizations
 
 
-def _rewrite_one(
-    model: ModelProto, rewrites: Mapping[str, Callable[[Steps], Sequence[NodeProto] | None]]
-) -> ModelProto | None:
-    """Rewrites one float node of the operators that have a rewriting."""
+class _Steps:
+    """The nodes that replace one node, and the constants that they read."""
+
+    def __init__(self, node: NodeProto) -> None:
+        self.node = node
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[str, TensorProto] = {}
+
+    def __call__(self, op: str, *inputs: str | float, **attributes: int) -> str:
+        """Adds a node, whose numbers among the inputs are constants; returns its output."""
+        names = [
+            each if isinstance(each, str) else self.store(f"number_{each!r}", np.float32(each))
+            for each in inputs
+        ]
+        output = f"{PREFIX}{self.node.output[0]}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, names, [output], f"{output}_node", **attributes))
+        return output
+
+    def store(self, name: str, value: npt.ArrayLike) -> str:
+        name = f"{PREFIX}{name}"
+        self.constants[name] = numpy_helper.from_array(np.asarray(value), name)
+        return name
+
+
+def _normalize(add: _Steps, x: str, scale: str, shift: str) -> None:
+    axis = add.store("last_axis", [-1])
+    centred = add("Sub", x, add("ReduceMean", x, axis, keepdims=1))
+    variance = add("ReduceMean", add("Mul", centred, centred), axis, keepdims=1)
+    above = add("Add", variance, float(_attribute(add.node, "epsilon", 1e-5)))
+    width = add("Reciprocal", add("Sqrt", above))
+    add("Add", add("Mul", add("Mul", centred, width), scale), shift)
+
+
+# The last node that each adds makes the result. Erf is odd, so both signs may change; a Gelu that
+# was made of it is not fused any more.
+_REWRITES: Mapping[str, Callable[..., object]] = {
+    "Clip": lambda add, x, low, high: add("Min", add("Max", x, low), high),
+    "Erf": lambda add, x: add("Neg", add("Erf", add("Neg", x))),
+    "Gelu": lambda add, x: add(
+        "Mul", x, add("Add", 0.5, add("Mul", 0.5, add("Erf", add("Mul", x, 0.5**0.5))))
+    ),
+    "HardSwish": lambda add, x: add(
+        "Mul", x, add("Min", add("Max", add("Add", add("Mul", x, 1 / 6), 0.5), 0.0), 1.0)
+    ),
+    "LayerNormalization": _normalize,
+    "Relu": lambda add, x: add("Mul", add("Add", x, add("Abs", x)), 0.5),
+    "Sigmoid": lambda add, x: add("Reciprocal", add("Add", add("Exp", add("Neg", x)), 1.0)),
+    "Tanh": lambda add, x: add("Sub", add("Mul", add("Sigmoid", add("Mul", x, 2.0)), 2.0), 1.0),
+}
+
+
+def _has_rewrite(node: NodeProto, opset: int) -> bool:
+    """Whether a node has the inputs and attributes that its rewrite is made for."""
+    if node.op_type == "LayerNormalization" and (
+        _attribute(node, "axis", -1) >= 0 or len(node.output) > 1 or opset < 18
+    ):
+        return False
+    inputs = 3 if node.op_type in {"Clip", "LayerNormalization"} else 1
+    is_exact = _attribute(node, "approximate", b"none") != b"tanh"
+    return is_exact and len(node.input) == inputs and all(node.input)
+
+
+def _rewrite_one(model: ModelProto, operators: Container[str]) -> ModelProto | None:
+    """Rewrites one float node of these operators."""
     edit = _Edit.of(model)
     for index, node in edit.middle_nodes():
-        if node.domain or node.op_type not in rewrites or not edit.is_float(node):
-            continue
-        constants: dict[str, TensorProto] = {}
-        nodes = rewrites[node.op_type](Steps(node, constants, edit.opset))
-        if nodes is not None:
-            edit.model.graph.initializer.extend(constants.values())
-            edit.replace(index, nodes)
-            return edit.finish()
+        is_chosen = node.op_type in operators and not node.domain
+        if is_chosen and edit.is_float(node) and _has_rewrite(node, edit.opset):
+            steps = _Steps(node)
+            _REWRITES[node.op_type](steps, *node.input)
+            steps.nodes[-1].output[0] = node.output[0]
+            edit.model.graph.initializer.extend(steps.constants.values())
+            return edit.replace(index, steps.nodes)
     return None
-
-
-def _decompose_relu(steps: Steps) -> list[NodeProto]:
-    x = steps.node.input[0]
-    total = steps.add("Add", x, steps.add("Abs", x))
-    return steps.done(steps.add("Mul", total, steps.number(0.5)))
-
-
-def _decompose_tanh(steps: Steps) -> list[NodeProto]:
-    double = steps.add("Mul", steps.node.input[0], steps.number(2.0))
-    spread = steps.add("Mul", steps.add("Sigmoid", double), steps.number(2.0))
-    return steps.done(steps.add("Sub", spread, steps.number(1.0)))
-
-
-def _decompose_hard_swish(steps: Steps) -> list[NodeProto]:
-    x = steps.node.input[0]
-    line = steps.add("Add", steps.add("Mul", x, steps.number(1 / 6)), steps.number(0.5))
-    cut = steps.add("Min", steps.add("Max", line, steps.number(0.0)), steps.number(1.0))
-    return steps.done(steps.add("Mul", x, cut))
-
-
-def _decompose_erf(steps: Steps) -> list[NodeProto]:
-    """Erf is odd, so both signs may change; a Gelu that was made of it is not fused any more."""
-    return steps.done(steps.add("Neg", steps.add("Erf", steps.add("Neg", steps.node.input[0]))))
-
-
-_ACTIVATIONS: Mapping[str, Callable[[Steps], Sequence[NodeProto] | None]] = {
-    "Clip": DECOMPOSITIONS["Clip"],
-    "Erf": _decompose_erf,
-    "Gelu": DECOMPOSITIONS["Gelu"],
-    "HardSwish": _decompose_hard_swish,
-    "Relu": _decompose_relu,
-    "Sigmoid": DECOMPOSITIONS["Sigmoid"],
-    "Tanh": _decompose_tanh,
-}
 
 
 def _reorder_normalization(model: ModelProto) -> ModelProto | None:
     """Writes the parts of one normalization in another way."""
     edit = _Edit.of(model)
-    for rewrite in (_add_negative_mean, _multiply_by_itself):
-        for index, node in edit.middle_nodes():
-            nodes = rewrite(edit, node) if edit.is_float(node) else None
-            if nodes is not None:
-                edit.replace(index, nodes)
-                return edit.finish()
+    nodes = [(index, node) for index, node in edit.middle_nodes() if edit.is_float(node)]
+    means = [node for node in edit.model.graph.node if node.op_type == "ReduceMean"]
+    results, averaged = {node.output[0] for node in means}, {node.input[0] for node in means}
+    for index, node in nodes:
+        if node.op_type == "Sub" and node.input[1] in results:
+            negative = _node("Neg", [node.input[1]], f"{NEW}negative_mean")
+            total = _node("Add", [node.input[0], *negative.output], node.output[0])
+            return edit.replace(index, [negative, total])
+    for index, node in nodes:
+        is_averaged = node.op_type == "Pow" and node.output[0] in averaged
+        if is_averaged and edit.is_all(node.input[1], 2):
+            return edit.replace(index, [_node("Mul", [node.input[0]] * 2, node.output[0])])
     return None
-
-
-def _add_negative_mean(edit: _Edit, node: NodeProto) -> list[NodeProto] | None:
-    """The nodes for the difference of a tensor and its mean, if the node is one."""
-    means = {each.output[0] for each in edit.model.graph.node if each.op_type == "ReduceMean"}
-    if node.op_type != "Sub" or node.input[1] not in means:
-        return None
-    negative = _node("Neg", [node.input[1]], f"{NEW}negative_mean")
-    return [negative, _node("Add", [node.input[0], negative.output[0]], node.output[0])]
-
-
-def _multiply_by_itself(edit: _Edit, node: NodeProto) -> list[NodeProto] | None:
-    """The node for a square that is then averaged, if the node is one."""
-    averaged = {each.input[0] for each in edit.model.graph.node if each.op_type == "ReduceMean"}
-    if node.op_type != "Pow" or node.output[0] not in averaged or not _is_square(edit, node):
-        return None
-    return [_node("Mul", [node.input[0], node.input[0]], node.output[0])]
-
-
-def _is_square(edit: _Edit, power: NodeProto) -> bool:
-    exponent = power.input[1]
-    return exponent in edit.weights and bool(np.all(edit.weight(exponent) == 2))
 
 
 # -- wider kernels
@@ -485,42 +443,36 @@ def _is_square(edit: _Edit, power: NodeProto) -> bool:
 
 def _widen_convolution(edit: _Edit, node: NodeProto) -> bool:
     """Makes a 3x3 convolution 5x5 with zeros around its weights, if it is one."""
-    if (
-        node.op_type != "Conv"
-        or node.domain
-        or _attribute(node, "auto_pad", b"NOTSET") != b"NOTSET"
-    ):
+    is_padded = _attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
+    if node.op_type != "Conv" or node.domain or not is_padded:
         return False
-    dequantizer, name = None, node.input[1]
+    reader = node
     for each in edit.model.graph.node:
-        if name in each.output and each.op_type == "DequantizeLinear":
-            dequantizer, name = each, each.input[0]
+        if node.input[1] in each.output and each.op_type == "DequantizeLinear":
+            reader = each
+    is_quantized = reader is not node
+    name = reader.input[0 if is_quantized else 1]
     dilations: Sequence[int] = _attribute(node, "dilations", ())
     if name not in edit.weights or any(size != 1 for size in dilations):
         return False
     values = edit.weight(name)
-    if values.shape[2:] != (_NARROW, _NARROW) or not _has_zero_as_zero(edit, dequantizer):
+    has_zero = not is_quantized or len(reader.input) < 3 or edit.is_all(reader.input[2], 0)
+    if values.shape[2:] != (_NARROW, _NARROW) or not has_zero:
         return False
     grown = (_WIDE - _NARROW) // 2
     padded = np.pad(values, ((0, 0), (0, 0), (grown, grown), (grown, grown)))
-    made = edit.add_weight("wider", padded)
-    if dequantizer is None:
-        node.input[1] = made
-    else:
-        edit.changed.add(node.input[1])
-        dequantizer.input[0] = made
+    reader.input[0 if is_quantized else 1] = edit.add_weight("wider", padded)
     pads: Sequence[int] = _attribute(node, "pads", (0, 0, 0, 0))
-    _set_attribute(node, "pads", [size + grown for size in pads])
-    _set_attribute(node, "kernel_shape", [_WIDE, _WIDE])
+    kept = [each for each in node.attribute if each.name not in {"pads", "kernel_shape"}]
+    del node.attribute[:]
+    node.attribute.extend(
+        [
+            *kept,
+            helper.make_attribute("pads", [size + grown for size in pads]),
+            helper.make_attribute("kernel_shape", [_WIDE, _WIDE]),
+        ]
+    )
     return True
-
-
-def _has_zero_as_zero(edit: _Edit, dequantizer: NodeProto | None) -> bool:
-    """Whether the stored number 0 means 0."""
-    if dequantizer is None or len(dequantizer.input) < 3:
-        return True
-    name = dequantizer.input[2]
-    return name in edit.weights and not np.any(edit.weight(name))
 
 
 # Of these the result is 0 wherever all their inputs are, and each element depends on its like.
@@ -531,136 +483,92 @@ _ELEMENTWISE = frozenset(
 _PRODUCTS = frozenset({"Gemm", "MatMul", "MatMulInteger"})
 
 
-class _Hidden:
-    """The hidden layer of an MLP: the products into it and out of it, and what lies between.
+def _widen_hidden(edit: _Edit, product: NodeProto) -> bool:
+    """Pads the hidden layer of an MLP that a product leads into, if all around it can be wider.
 
-    `wide` are the tensors whose last size is that of the layer; `between` are the elementwise nodes
-    that read or make them, and `shapes` the nodes that only state the size anew.
+    From the result of the product, the tensors of its last size are followed both ways. Each way
+    has to end in products.
     """
-
-    def __init__(self, edit: _Edit, size: int) -> None:
-        self.edit = edit
-        self.size = size
-        self.wide: set[str] = set()
-        self.before: dict[str, NodeProto] = {}
-        self.after: dict[str, NodeProto] = {}
-        self.between: dict[str, NodeProto] = {}
-        self.shapes: dict[str, NodeProto] = {}
-        self._waiting: list[str] = []
-
-    @classmethod
-    def around(cls, product: NodeProto, edit: _Edit) -> _Hidden | None:
-        """The hidden layer that a product leads into, if all around it can be made wider."""
-        made = edit.tensors.get(product.output[0])
-        size = made.shape[-1] if made is not None and made.shape else None
-        if size is None or product.op_type not in _PRODUCTS:
-            return None
-        hidden = cls(edit, size)
-        return hidden if hidden._reaches_products(product.output[0]) else None
-
-    def _reaches_products(self, start: str) -> bool:
-        """Follows the wide tensors both ways; False if one ends elsewhere than in a product."""
-        graph = self.edit.model.graph
-        outputs = {value.name for value in graph.output}
-        makers = {name: node for node in graph.node for name in node.output}
-        self._waiting.append(start)
-        while self._waiting:
-            name = self._waiting.pop()
-            if name in self.wide:
-                continue
-            self.wide.add(name)
-            if name in outputs or name not in makers or not self._takes_maker(makers[name]):
+    made = edit.tensors.get(product.output[0])
+    size = made.shape[-1] if made is not None and made.shape else None
+    if size is None or product.op_type not in _PRODUCTS:
+        return False
+    graph = edit.model.graph
+    outputs = {value.name for value in graph.output}
+    makers = {name: node for node in graph.node for name in node.output}
+    wide, waiting, has_end = set[str](), [product.output[0]], False
+    grown: dict[tuple[str, int], tuple[NodeProto, int]] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in wide:
+            continue
+        wide.add(name)
+        if name in outputs or name not in makers:
+            return False
+        for node in (makers[name], *(node for node in graph.node if name in node.input)):
+            axes = _grown_axes(edit, node, name, size)
+            if axes is None:
                 return False
-            if not all(self._takes_reader(node, name) for node in graph.node if name in node.input):
-                return False
-        return bool(self.after)
+            grown |= {(node.output[0], place): (node, axis) for place, axis in axes.items()}
+            if node.op_type in _PRODUCTS:
+                has_end |= name in node.input
+            else:
+                waiting += [
+                    each
+                    for each in (*node.input, node.output[0])
+                    if each not in edit.weights and edit.ends_in(each, size)
+                ]
+    if has_end:
+        more = -(-size // (_WIDER_PART * _WIDER_STEP)) * _WIDER_STEP
+        for (_, place), (node, axis) in grown.items():
+            node.input[place] = _grow(edit, node, place, axis, more)
+    return has_end
 
-    def _takes_maker(self, node: NodeProto) -> bool:
-        if node.op_type not in _PRODUCTS:
-            return self._takes_between(node)
-        self.before[node.output[0]] = node
-        # MatMulInteger has zero points where Gemm has its bias.
-        bias = node.input[2] if node.op_type == "Gemm" and len(node.input) > 2 else ""
-        has_fixed_bias = not bias or bias in self.edit.weights
-        return self._has_weight(node, _columns(node)) and has_fixed_bias
 
-    def _takes_reader(self, node: NodeProto, name: str) -> bool:
-        if node.op_type not in _PRODUCTS:
-            return self._takes_between(node)
-        self.after[node.output[0]] = node
-        is_plain = node.input[0] == name and not _attribute(node, "transA", 0)
-        return is_plain and self._has_weight(node, _rows(node))
+def _grown_axes(edit: _Edit, node: NodeProto, name: str, size: int) -> dict[int, int] | None:
+    """The inputs of a node that grow if the last size of `name` does, each with its axis.
 
-    def _takes_between(self, node: NodeProto) -> bool:
-        if node.domain:
-            return False
-        if node.op_type == "Reshape":
-            self.shapes[node.output[0]] = node
-            self._waiting += [node.input[0], node.output[0]]
-            return _ends_in(self.edit, node.input[0], self.size) and self._states_size(node)
-        if node.op_type not in _ELEMENTWISE:
-            return False
-        self.between[node.output[0]] = node
-        self._waiting += [
-            name
-            for name in (*node.input, node.output[0])
-            if name not in self.edit.weights and _ends_in(self.edit, name, self.size)
-        ]
-        return True
-
-    def _has_weight(self, node: NodeProto, axis: int) -> bool:
-        if node.domain or node.input[1] not in self.edit.weights:
-            return False
-        shape = self.edit.tensors[node.input[1]].shape
-        return len(shape) == 2 and shape[axis] == self.size
-
-    def _states_size(self, node: NodeProto) -> bool:
-        """Whether a Reshape keeps the last size, and says so by a constant."""
+    None if the node cannot follow. A wide tensor is made by a product or goes into one, or lies
+    between elementwise nodes and such that only state its size.
+    """
+    if node.domain:
+        return None
+    if node.op_type == "Reshape":
         shape = node.input[1]
-        if shape not in self.edit.weights or not _ends_in(self.edit, node.output[0], self.size):
-            return False
-        return bool(self.edit.weight(shape)[-1] in {self.size, -1})
-
-    def widen(self) -> None:
-        """Pads the weights with zeros, and states the new size wherever it is stated."""
-        edit = self.edit
-        part = -(-self.size // _WIDER_PART)
-        more = -(-part // _WIDER_STEP) * _WIDER_STEP
-        edit.changed |= self.wide
-        for node in self.before.values():
-            self._pad(node, 1, _columns(node), more)
-            if node.op_type == "Gemm" and len(node.input) > 2 and node.input[2]:
-                self._pad(node, 2, -1, more)
-        for node in self.after.values():
-            self._pad(node, 1, _rows(node), more)
-        for node in self.between.values():
-            for place, name in enumerate(node.input):
-                if name in edit.weights and _ends_in(edit, name, self.size):
-                    self._pad(node, place, -1, more)
-        for node in self.shapes.values():
-            shape = edit.weight(node.input[1]).copy()
-            if shape[-1] == self.size:
-                shape[-1] += more
-                node.input[1] = edit.add_weight("shape", shape)
-
-    def _pad(self, node: NodeProto, place: int, axis: int, more: int) -> None:
-        values = self.edit.weight(node.input[place])
-        if values.ndim and values.shape[axis] == self.size:
-            widths = [(0, 0)] * values.ndim
-            widths[axis] = (0, more)
-            node.input[place] = self.edit.add_weight("wider", np.pad(values, widths))
+        is_kept = edit.ends_in(node.input[0], size) and edit.ends_in(node.output[0], size)
+        is_stated = shape in edit.weights and edit.weight(shape)[-1] in {size, -1}
+        return {1: -1} if is_kept and is_stated else None
+    if node.op_type in _ELEMENTWISE:
+        stored = [each in edit.weights and edit.ends_in(each, size) for each in node.input]
+        return {place: -1 for place, is_stored in enumerate(stored) if is_stored}
+    return _grown_weights(edit, node, name, size) if node.op_type in _PRODUCTS else None
 
 
-def _columns(product: NodeProto) -> int:
-    """The axis of the weight of a product that gives the last size of its result."""
-    return 0 if product.op_type == "Gemm" and _attribute(product, "transB", 0) else 1
+def _grown_weights(edit: _Edit, node: NodeProto, name: str, size: int) -> dict[int, int] | None:
+    """Of a product, the weight with the axis that gives or takes the size, and the bias."""
+    is_maker = name in node.output
+    is_turned = node.op_type == "Gemm" and bool(_attribute(node, "transB", 0))
+    axis = int(is_maker != is_turned)
+    shape = edit.tensors[node.input[1]].shape if node.input[1] in edit.weights else ()
+    if len(shape) != 2 or shape[axis] != size:
+        return None
+    if not is_maker:
+        is_plain = node.input[0] == name and not _attribute(node, "transA", 0)
+        return {1: axis} if is_plain else None
+    # MatMulInteger has zero points where Gemm has its bias.
+    bias = node.input[2] if node.op_type == "Gemm" and len(node.input) > 2 else ""
+    if bias and bias not in edit.weights:
+        return None
+    return {1: axis, 2: -1} if edit.ends_in(bias, size) else {1: axis}
 
 
-def _rows(product: NodeProto) -> int:
-    """The axis of the weight of a product that is summed over."""
-    return 1 - _columns(product)
-
-
-def _ends_in(edit: _Edit, name: str, size: int) -> bool:
-    tensor = edit.tensors.get(name)
-    return tensor is not None and bool(tensor.shape) and tensor.shape[-1] == size
+def _grow(edit: _Edit, node: NodeProto, place: int, axis: int, more: int) -> str:
+    """The name of a weight with zeros added to an axis, or of a shape with a larger last size."""
+    values = edit.weight(node.input[place])
+    if node.op_type == "Reshape":
+        last = values[-1:]
+        grown = last if last < 0 else last + more
+        return edit.add_weight("shape", np.append(values[:-1], grown))
+    widths = [(0, 0)] * values.ndim
+    widths[axis] = (0, more)
+    return edit.add_weight("wider", np.pad(values, widths))

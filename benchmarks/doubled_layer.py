@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    helper,
-    numpy_helper,
-)
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
+from real_variants import PREFIX, copy_of, insert_nodes
 
 LAYERS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul"})
-PREFIX = "benchmark_"
 # Other weights, or an engine would compute both from one.
 _SCALE = 0.5
 
@@ -25,8 +17,7 @@ def double_layer(model: ModelProto) -> ModelProto | None:
 
     The second time it has other weights. None if no graph of the model has a layer with weights.
     """
-    made = ModelProto()
-    made.CopyFrom(model)
+    made = copy_of(model)
     count = sum(_double(graph, weights) for graph, weights in _graphs(made.graph, {}))
     return made if count else None
 
@@ -64,26 +55,14 @@ def _double(graph: GraphProto, weights: Mapping[str, TensorProto]) -> bool:
     values = numpy_helper.to_array(weights[name])
     other = f"{PREFIX}weight_{name}"
     graph.initializer.append(numpy_helper.from_array((values * _SCALE).astype(values.dtype), other))
-    again = NodeProto()
-    again.CopyFrom(node)
+    again = copy_of(node)
     again.name = f"{PREFIX}again_{node.name or node.output[0]}"
     again.input[1] = other
     added = [again]
     for index, output in enumerate(node.output):
         if output:
-            node.output[index], again.output[index] = (
-                f"{PREFIX}once_{output}",
-                f"{PREFIX}twice_{output}",
-            )
-            added.append(
-                helper.make_node(
-                    "Add",
-                    [node.output[index], again.output[index]],
-                    [output],
-                    f"{PREFIX}sum_{output}",
-                )
-            )
-    rest = list(graph.node)
-    del graph.node[:]
-    graph.node.extend([*rest[: -place + 1], *added, *rest[-place + 1 :]])
+            pair = [f"{PREFIX}once_{output}", f"{PREFIX}twice_{output}"]
+            node.output[index], again.output[index] = pair
+            added.append(helper.make_node("Add", pair, [output], f"{PREFIX}sum_{output}"))
+    insert_nodes(graph, 1 - place, added, {})
     return True

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import onnx
 from onnx import TensorProto, helper
+from real_variants import insert_nodes
 from stranger_programs import PROGRAM, Edit, MoreKernels, Program, Slowdown
 
 from pytest_modelperf.stats.estimates import typical_interval
@@ -182,11 +183,7 @@ def with_kernels(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
     ]
     node.output[place] = f"{output}_before"
     last = helper.make_node("Add", [f"{output}_before", "erf_none"], [output])
-    nodes = list(graph.node)
-    position = nodes.index(node)
-    nodes[position + 1 : position + 1] = [*chain, last]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    insert_nodes(graph, list(graph.node).index(node) + 1, [*chain, last], {})
     graph.initializer.append(helper.make_tensor(_ZERO, TensorProto.FLOAT, [], [0.0]))
     return model
 
