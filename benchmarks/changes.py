@@ -352,7 +352,7 @@ class _Steps:
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, TensorProto] = {}
 
-    def __call__(self, op: str, *inputs: str | float, **attributes: int) -> str:
+    def __call__(self, op: str, *inputs: str | float, **attributes: Any) -> str:  # noqa: ANN401  # as make_node
         """Adds a node, whose numbers among the inputs are constants; returns its output."""
         names = [
             each if isinstance(each, str) else self.store(f"number_{each!r}", np.float32(each))

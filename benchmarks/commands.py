@@ -33,6 +33,12 @@ class Ran:
         found: Sequence[Mapping[str, Any]] = self.document["cases"] if self.document else ()
         return found
 
+    @property
+    def p50(self) -> Mapping[str, Any]:
+        """The median latency of its first case, if it was judged."""
+        metrics = self.cases[0].get("metrics", ()) if self.cases else ()
+        return next((each for each in metrics if each["name"] == "latency_p50"), {})
+
     def case(self) -> Mapping[str, Any]:
         """Its only case."""
         if self.document is None:
@@ -58,6 +64,15 @@ def run_pytest(project: Path, *options: str, environment: Mapping[str, str] | No
         command = [sys.executable, *given, "--modelperf", f"--modelperf-json={report}", *options]
         own = {**with_sources(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **(environment or {})}
         return run_process(command, project, report, own)
+
+
+def write_settings(project: Path, models: Mapping[str, Mapping[str, object]]) -> None:
+    """Write a project with a table for each file or pattern; numbers and lists are as in JSON."""
+    lines = []
+    for name, own in models.items():
+        lines.append(f'[tool.modelperf.models."{name}"]')
+        lines += [f"{setting} = {value}" for setting, value in own.items()]
+    (project / "pyproject.toml").write_text("\n".join(lines), "utf-8")
 
 
 def with_sources(*more: str) -> dict[str, str]:

@@ -46,3 +46,7 @@ def left_of(plan: Sequence[K], done: Iterable[K]) -> list[K]:
         else:
             left.append(setting)
     return left
+
+
+def rounded(figure: float | None, digits: int = 4) -> float | None:
+    return None if figure is None else round(figure, digits)

@@ -158,17 +158,9 @@ def go(shipped: Shipped, content: bytes, project: Path) -> Way:
     def way(
         slower: Checked | None = None, retrained: Checked | None = None, problem: str | None = None
     ) -> Way:
-        return Way(
-            shipped.name,
-            shipped.requirement,
-            model.name,
-            round(len(content) / 1e6, 2),
-            tuple(done),
-            tuple(seconds),
-            slower,
-            retrained,
-            problem,
-        )
+        size = round(len(content) / 1e6, 2)
+        told = (tuple(done), tuple(seconds), slower, retrained, problem)
+        return Way(shipped.name, shipped.requirement, model.name, size, *told)
 
     told: Mapping[str, str] = {}
     for command in (*_BEGIN, *_TOLD[:2]):
@@ -204,10 +196,7 @@ def check(change: str, command: str, project: Path) -> Checked:
     ran = run(command, project, report, PYTEST_ADDOPTS=f"--modelperf-json={report}")
     report.unlink(missing_ok=True)
     case: Mapping[str, Any] = ran.cases[0] if ran.cases else {}
-    p50: Mapping[str, Any] = next(
-        (each for each in case.get("metrics", ()) if each["name"] == "latency_p50"), {}
-    )
-    answer = (case.get("verdict"), case.get("how"), p50.get("ratio"))
+    answer = (case.get("verdict"), case.get("how"), ran.p50.get("ratio"))
     return Checked(change, ran.code, *answer, round(ran.seconds, 1))
 
 
@@ -257,25 +246,16 @@ def tables(result: Result) -> dict[str, str]:
     for way in ways:
         seconds = [f"{each:.1f}" for each in way.seconds]
         seconds += ["-"] * (len(_BEGIN) + len(_TOLD) - len(seconds))
-        rows.append(
-            (
-                f"`{way.name}`",
-                f"{way.megabytes:.1f}",
-                *seconds[1:3],
-                seconds[-1],
-                f"{sum(way.seconds):.0f}",
-                _shown(way.slower),
-                "-" if way.slower is None else way.slower.change,
-                _shown(way.retrained),
-            )
-        )
+        times = (*seconds[1:3], seconds[-1], f"{sum(way.seconds):.0f}")
+        change = "-" if way.slower is None else way.slower.change
+        answers = (_shown(way.slower), change, _shown(way.retrained))
+        rows.append((f"`{way.name}`", f"{way.megabytes:.1f}", *times, *answers))
     header = (
         "model", "MB", "init s", "record s", "check s", "all s", "slower", "by", "trained again",
     )  # fmt: skip
     commands = "\n".join(next((way.commands for way in ways if way.slower), ()))
-    return {
-        "newcomer": f"{markdown(header, rows, 'lrrrrrlll')}\n\n```console\n{commands}\n```",
-    }
+    table = markdown(header, rows, "lrrrrrlll")
+    return {"newcomer": f"{table}\n\n```console\n{commands}\n```"}
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
@@ -287,19 +267,18 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
     unsure = sum(way.retrained is not None and way.retrained.verdict == _UNSURE for way in ways)
     passed = f"{green} of {len(ways)}" + (f", {unsure} of them {_UNSURE}" if unsure else "")
     every = f"all {len(ways)}"
-    rows = (
-        (
-            "commands from an empty folder to a red build", f"at most {MOST_COMMANDS}", str(most),
-            bool(ways) and most <= MOST_COMMANDS,
-        ),
-        (
-            "seconds of these commands", f"at most {MOST_SECONDS:.0f}", f"{longest:.0f}",
-            bool(ways) and longest <= MOST_SECONDS,
-        ),
-        ("slower models fail", every, f"{red} of {len(ways)}", red == len(ways)),
-        ("models that are only trained again pass", every, passed, green == len(ways)),
-    )  # fmt: skip
-    return tuple(Expectation(*row) for row in rows)
+    commands, seconds = f"at most {MOST_COMMANDS}", f"at most {MOST_SECONDS:.0f}"
+    is_short, is_quick = (
+        bool(ways) and most <= MOST_COMMANDS,
+        bool(ways) and longest <= MOST_SECONDS,
+    )
+    what = "models that are only trained again pass"
+    return (
+        Expectation("commands from an empty folder to a red build", commands, str(most), is_short),
+        Expectation("seconds of these commands", seconds, f"{longest:.0f}", is_quick),
+        Expectation("slower models fail", every, f"{red} of {len(ways)}", red == len(ways)),
+        Expectation(what, every, passed, green == len(ways)),
+    )
 
 
 def _shown(checked: Checked | None) -> str:

@@ -2,9 +2,8 @@
 
 Each program is a small git repository with the files of a package of PyPI, a module that uses them,
 and a test that calls `modelperf.check`. Its first commit is recorded. Then a comment is added,
-which must not fail, and slowdowns are planted in its code one after the other: each has to be
-found, and the first reason has to name it. Before that, each slowdown is timed without a verdict,
-in pairs of fresh processes, so that its true size is known.
+which must not fail, and slowdowns are planted in its code one after the other. Before that, each
+slowdown is timed without a verdict, in pairs of fresh processes, so that its true size is known.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from commands import Ran, run_process
+from commands import Ran, run_pytest
 from expected import Expectation, expect_most, expect_none, expect_share
 from kept import keep_row, read_rows
 from loads import BUSY, QUIET, loaded
@@ -53,7 +52,6 @@ LEAST_FOUND = 0.95
 # The sizes and the times of calls that the time to a verdict is asked of.
 _TEN_PERCENT = (1.07, 1.13)
 _SHORT_MS = (5.0, 50.0)
-_LIMIT_S = 600.0
 _PAIRS = 3
 _PLAIN = "test_plain.py"
 _PLAIN_TEXT = """from program import Program, example
@@ -117,12 +115,14 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The repository of a program, a worktree of its first commit, and the packages it imports."""
+    """A program and its repository."""
 
     program: Program
-    folder: Path
-    tree: Path
-    site: Path
+    trees: Trees
+
+    def pytest(self, test: str, *options: str) -> Ran:
+        own = environment(self.trees.site, COLUMNS="120")
+        return run_pytest(self.trees.folder, *options, test, environment=own)
 
 
 def measure(options: argparse.Namespace) -> Rows:
@@ -130,22 +130,18 @@ def measure(options: argparse.Namespace) -> Rows:
     with tempfile.TemporaryDirectory() as name:
         for program in PROGRAMS:
             if program.name in options.programs:
-                with made(program, Path(name).resolve()) as place:
-                    measure_program(place, options, kept)
+                measure_program(made(program, Path(name).resolve()), options, kept)
     return {kind: read_rows(kept, kind) for kind in ("costs", "sizes", "checks")}
 
 
-@contextmanager
-def made(program: Program, folder: Path) -> Iterator[Place]:
+def made(program: Program, folder: Path) -> Place:
     """The repository of a program; wheels are kept in the cache of the user."""
     cache = user_cache_folder() / "benchmark-programs"
     cache.mkdir(parents=True, exist_ok=True)
-    place = Place(
-        program, folder / program.name, folder / f"{program.name}-before", install_needed(cache)
-    )
-    make_repository(program, find_wheel(program.requirement, cache / "wheels"), place.folder)
-    git(place.folder, "worktree", "add", "--detach", "--quiet", str(place.tree))
-    yield place
+    own, before = folder / program.name, folder / f"{program.name}-before"
+    make_repository(program, find_wheel(program.requirement, cache / "wheels"), own)
+    git(own, "worktree", "add", "--detach", "--quiet", str(before))
+    return Place(program, Trees(own, before, install_needed(cache)))
 
 
 def measure_program(place: Place, options: argparse.Namespace, kept: Path) -> None:
@@ -155,8 +151,7 @@ def measure_program(place: Place, options: argparse.Namespace, kept: Path) -> No
     slowdowns = [each for each in program.slowdowns if each.kind in options.kinds]
     for change in slowdowns if options.size_rounds else ():
         if (program.name, change.kind) not in known:
-            trees = Trees(place.folder, place.tree, place.site)
-            found = time_slowdown(change, trees, options.size_rounds)
+            found = time_slowdown(change, place.trees, options.size_rounds)
             size = (found.before_ms, found.ratio, found.low, found.high)
             keep_row(kept, "sizes", Size(program.name, change.kind, *size))
     cost = find_cost(place)
@@ -173,7 +168,7 @@ def measure_program(place: Place, options: argparse.Namespace, kept: Path) -> No
         kind = SAME if plant is None else plant.kind
         for repetition, is_busy in product(range(repetitions), {False, options.busy}):
             if (program.name, kind, repetition, is_busy) not in done:
-                with planted(plant, place.folder), loaded(BUSY if is_busy else QUIET):
+                with planted(plant, place.trees.folder), loaded(BUSY if is_busy else QUIET):
                     checked = check(place, plant, repetition, is_busy=is_busy)
                 keep_row(kept, "checks", checked)
                 say(checked)
@@ -181,37 +176,26 @@ def measure_program(place: Place, options: argparse.Namespace, kept: Path) -> No
 
 def find_cost(place: Place) -> Cost:
     """Records and commits the baseline, and times runs that find nothing changed."""
-    (place.folder / _PLAIN).write_text(_PLAIN_TEXT, encoding="utf-8")
-    commit(place.folder, "A test without a check")
-    recorded = run_pytest(place, TEST, "--modelperf-update-baseline")
+    folder = place.trees.folder
+    (folder / _PLAIN).write_text(_PLAIN_TEXT, encoding="utf-8")
+    commit(folder, "A test without a check")
+    recorded = place.pytest(TEST, "--modelperf-update-baseline")
     if recorded.code:
         raise SystemExit(f"{place.program.name} was not recorded:\n{recorded.output[-3000:]}")
-    commit(place.folder, "The baseline")
-    pairs = [(run_pytest(place, TEST), run_pytest(place, _PLAIN)) for _ in range(_PAIRS)]
+    commit(folder, "The baseline")
+    pairs = [(place.pytest(TEST), place.pytest(_PLAIN)) for _ in range(_PAIRS)]
     is_right = all(not checked.code and not plain.code for checked, plain in pairs)
-    return Cost(
-        place.program.name,
-        round(recorded.seconds, 2),
-        round(statistics.median(each.seconds for each, _ in pairs), 2) if is_right else None,
-        round(statistics.median(each.seconds for _, each in pairs), 2) if is_right else None,
+    unchanged, plain = (
+        round(statistics.median(each.seconds for each in side), 2) if is_right else None
+        for side in zip(*pairs, strict=True)
     )
-
-
-def run_pytest(place: Place, test: str, *options: str) -> Ran:
-    with tempfile.TemporaryDirectory() as name:
-        report = Path(name, "report.json")
-        given = ["-m", "pytest", "-q", "-p", "no:randomly", "--modelperf"]
-        command = [sys.executable, *given, f"--modelperf-json={report}", *options, test]
-        own = environment(place.site, COLUMNS="120")
-        return run_process(command, place.folder, report, own, _LIMIT_S)
+    return Cost(place.program.name, round(recorded.seconds, 2), unchanged, plain)
 
 
 def check(place: Place, change: Slowdown | None, repetition: int, *, is_busy: bool) -> Check:
     """A check of the work tree as it is."""
-    ran = run_pytest(place, TEST)
+    ran = place.pytest(TEST)
     case: Mapping[str, Any] = ran.cases[0] if ran.cases else {}
-    metrics: Sequence[Mapping[str, Any]] = case.get("metrics", ())
-    p50: Mapping[str, Any] = next((m for m in metrics if m["name"] == "latency_p50"), {})
     reasons = tuple(case.get("reasons", ()))[:_MOST_REASONS]
     verdict = case.get("verdict")
     has_reason = bool(change and reasons and re.search(change.reason, reasons[0]))
@@ -221,7 +205,7 @@ def check(place: Place, change: Slowdown | None, repetition: int, *, is_busy: bo
         repetition=repetition,
         is_busy=is_busy,
         verdict=verdict,
-        ratio=p50.get("ratio"),
+        ratio=ran.p50.get("ratio"),
         seconds=round(ran.seconds, 1),
         rounds=case.get("rounds"),
         reasons=reasons,
@@ -250,24 +234,18 @@ def planted_checks(result: Result) -> list[Check]:
 
 def tables(result: Result) -> dict[str, str]:
     sizes = sizes_of(result)
+    checks = result.read("checks", Check)
     lines = []
-    groups = grouped(
-        result.read("checks", Check), lambda each: (each.program, each.kind, each.is_busy)
-    )
-    for (program, kind, is_busy), own in groups.items():
+    for (program, kind, is_busy), own in grouped(
+        checks, lambda each: (each.program, each.kind, each.is_busy)
+    ).items():
         size = sizes.get((program, kind))
-        lines.append(
-            (
-                program,
-                kind,
-                BUSY if is_busy else QUIET,
-                "" if size is None else percent(size.ratio, 0),
-                count_of(each.is_found for each in own),
-                count_of(each.is_open for each in own),
-                "" if kind == SAME else count_of(each.is_right for each in own),
-                f"{median_of(each.seconds for each in own)} s",
-            )
-        )
+        shown = "" if size is None else percent(size.ratio, 0)
+        found, is_open = (count_of(map(attrgetter(name), own)) for name in ("is_found", "is_open"))
+        right = "" if kind == SAME else count_of(each.is_right for each in own)
+        seconds = f"{median_of(each.seconds for each in own)} s"
+        load = BUSY if is_busy else QUIET
+        lines.append((program, kind, load, shown, found, is_open, right, seconds))
     titles = (
         "program", "change", "load", "true size", "called slower", "left open",
         "first reason right", "median",

@@ -49,7 +49,7 @@ def add_load(twin: ModelProto, rows: int) -> ModelProto:
         graph.initializer.append(numpy_helper.from_array(values, f"{LOAD_NAME}_{name}"))
         return f"{LOAD_NAME}_{name}"
 
-    def add(op: str, inputs: Sequence[str], output: str, **attributes: int) -> str:
+    def add(op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:  # noqa: ANN401  # as make_node
         graph.node.append(helper.make_node(op, inputs, [output], f"{output}_node", **attributes))
         return output
 
@@ -126,7 +126,7 @@ def _blocks(graph: GraphProto, costs: Mapping[str, Cost], most_macs: float) -> I
                 continue
             before, after = (costs.get(name, unknown).shape for name in (*ended, *leaving))
             if before is not None and before == after:
-                yield _Block(start, stop, *ended, *leaving, macs)
+                yield _Block(start, stop, ended[0], leaving[0], macs)
 
 
 def _repeated(twin: ModelProto, block: _Block, residual_scale: float | None) -> ModelProto:

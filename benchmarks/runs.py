@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any, Literal, TypeAlias
 
 Tool: TypeAlias = Literal["ours", "onnx_tool"]
+TOOLS: tuple[Tool, ...] = ("ours", "onnx_tool")
 
 _PROFILE_ONCE = Path(__file__).with_name("profile_once.py")
 
@@ -36,8 +37,7 @@ class Run:
     sparsity: str | None = None
     error: str | None = None
 
-    @property
-    def call_growth_bytes(self) -> int | None:
+    def growth_bytes(self) -> int | None:
         """How far the profile call drove the peak above that of the imports."""
         if self.peak_bytes is None or self.import_peak_bytes is None:
             return None
@@ -97,10 +97,9 @@ def contest(model: str, path: Path, pairs: int, *flags: str) -> Contest:
     """That many pairs of runs; who goes first changes from pair to pair."""
     done = []
     for index in range(pairs):
-        tools: list[Tool] = ["ours", "onnx_tool"]
-        order = tools if index % 2 == 0 else tools[::-1]
+        order = TOOLS if index % 2 == 0 else TOOLS[::-1]
         found = {tool: run_once(tool, path, *flags) for tool in order}
-        done.append(Pair(found["ours"], found["onnx_tool"]))
+        done.append(Pair(*(found[tool] for tool in TOOLS)))
     return Contest(model, path.stat().st_size, tuple(done))
 
 

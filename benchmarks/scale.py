@@ -31,7 +31,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import scale_probe
-from commands import ROOT, Ran, run_process, with_sources
+from commands import ROOT, Ran, run_process, with_sources, write_settings
 from draft import Draft
 from expected import Expectation, expect_most
 from kept import keep_row, read_rows
@@ -141,13 +141,9 @@ def run_sessions(project: Path, models: int) -> Iterator[Row]:
 def write_project(folder: Path, models: int) -> None:
     """Every second model has a table of its own, the others share one that is a glob."""
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    cases = f"batch_size = {list(BATCH_SIZES)}"
-    tables = [f'[tool.modelperf.models."models/*.onnx"]\n{cases}\n']
-    tables += [
-        f'[tool.modelperf.models."models/{_model_name(index)}"]\n{cases}\n'
-        for index in range(0, models, 2)
-    ]
-    (folder / "pyproject.toml").write_text("\n".join(tables), "utf-8")
+    names = ["*.onnx", *(_model_name(index) for index in range(0, models, 2))]
+    cases = {"batch_size": list(BATCH_SIZES)}
+    write_settings(folder, {f"models/{name}": cases for name in names})
 
 
 def write_models(folder: Path, models: int, seed: int) -> None:

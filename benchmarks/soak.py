@@ -12,15 +12,13 @@ that streams through memory; both cores busy; bursts on both. So does the way to
 If a twin was not shown to run like its model, the case is compared with stored samples instead,
 for which docs/statistics.md promises no level; these are counted apart.
 
-Expected: a run of duets may call something worse with a chance of at most 1 %, which its
-cases share. That is its chance if everything is slower by just what is allowed, 3 %. Here
-nothing is slower, so of n runs far fewer than n / 100 should raise an alarm; n / 100, and at least
-one, are let pass. The same holds for what is called improved. At least 90 % of the comparisons
-should be decided. The interval of a pass has a confidence of 90 %, so up to a tenth of these do
-not hold 1; that is only shown, for a twin may be off by more than an interval is wide.
-Nothing may fail. After a run no process of it may be left, no file and no lock. Over many
-comparisons in one process, after a quarter of the runs, the number of its threads and open files
-stays the same, and its memory grows by no more than 2 MB in 100.
+A run of duets may call something worse with a chance of at most 1 %, which its cases share. That is
+its chance if everything is slower by just what is allowed, 3 %. Here nothing is slower, so of n
+runs far fewer than n / 100 should raise an alarm; n / 100, and at least one, are let pass. The same
+holds for what is called improved. The interval of a pass has a confidence of 90 %, so up to a tenth
+of these do not hold 1; that is only shown, for a twin may be off by more than an interval is wide.
+After a run no process of it may be left, no file and no lock. After a quarter of the runs the
+threads, open files and memory of this process should stay the same.
 """
 
 from __future__ import annotations
@@ -36,11 +34,10 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from commands import Ran, run_pytest
+from commands import run_pytest, write_settings
 from draft import Draft
 from filelock import FileLock, Timeout
 from kept import keep_row, read_records, read_rows
@@ -83,11 +80,11 @@ def measure(options: argparse.Namespace) -> Rows:
     if not Path("/proc/self/fd").is_dir():
         sys.exit("what a run leaves behind is read from /proc, which only Linux has")
     soak = Soak(options.folder, options.max_seconds, f"{os.getpid()}-{uuid.uuid4().hex[:8]}")
-    runs = soak.read()
+    runs = read_records(read_rows(options.folder, "runs"), Run)
     soak.prepare(records=not runs)
-    for noise, way in itertools.islice(plan_runs(0), len(runs), None):
-        if len(cases_of(runs)) >= options.comparisons:
-            break
+    plan = itertools.islice(plan_runs(0), len(runs), None)
+    while len(cases_of(runs)) < options.comparisons:
+        noise, way = next(plan)
         runs.append(soak.run(len(runs), noise, way))
         say(progress(runs))
     return {"runs": runs}
@@ -101,46 +98,20 @@ def plan_runs(seed: int) -> Iterator[tuple[str, str]]:
         yield from choose.sample(combinations, len(combinations))
 
 
-@dataclass(frozen=True, slots=True)
 class Soak:
     """The folder of a soak: the project, the models as they were, and a place for temporary files.
 
     `process` is also the mark in the environment of every process that a run starts.
     """
 
-    folder: Path
-    max_seconds: float
-    process: str
-
-    @property
-    def project(self) -> Path:
-        return self.folder / "project"
-
-    @property
-    def older(self) -> Path:
-        return self.folder / "older"
-
-    @property
-    def temporary(self) -> Path:
-        return self.folder / "tmp"
-
-    @property
-    def lock(self) -> Path:
-        return self.folder / "measuring.lock"
-
-    @property
-    def cores(self) -> tuple[int, ...]:
-        return (1, 2)[: len(os.sched_getaffinity(0))]
-
-    @property
-    def cases(self) -> list[tuple[str, str]]:
-        """Models and the ids of their cases."""
-        return [
-            (name, f"b{batch}-c{cores}")
-            for name, batch, cores in itertools.product(MODELS, BATCHES, self.cores)
-        ]
-
-    # -- what is compared
+    def __init__(self, folder: Path, max_seconds: float, process: str) -> None:
+        self.folder, self.max_seconds, self.process = folder, max_seconds, process
+        self.project, self.older = folder / "project", folder / "older"
+        self.temporary, self.lock = folder / "tmp", folder / "measuring.lock"
+        self.cores = (1, 2)[: len(os.sched_getaffinity(0))]
+        # Models and the ids of their cases.
+        places = itertools.product(MODELS, BATCHES, self.cores)
+        self.cases = [(name, f"b{batch}-c{cores}") for name, batch, cores in places]
 
     def prepare(self, *, records: bool) -> None:
         """Models of before and of now, and baselines of those of before if there are none yet."""
@@ -154,12 +125,8 @@ class Soak:
         }
         # What it was before is kept there, too.
         tempfile.tempdir = None
-        declared = [
-            f'[tool.modelperf.models."{name}.onnx"]\n'
-            f"batch_size = {list(BATCHES)}\ncores = {list(self.cores)}\n"
-            for name in MODELS
-        ]
-        (self.project / "pyproject.toml").write_text("\n".join(declared))
+        sizes = {"batch_size": list(BATCHES), "cores": list(self.cores)}
+        write_settings(self.project, {f"{name}.onnx": sizes for name in MODELS})
         write_models(self.older, seed=0)
         if records:
             self.record()
@@ -171,7 +138,7 @@ class Soak:
             tests = self.untrusted()
             if tests:
                 say(f"recording {len(tests)} baselines")
-                self.pytest("--modelperf-update-baseline", *tests)
+                run_pytest(self.project, "--modelperf-update-baseline", *tests)
 
     def untrusted(self) -> list[str]:
         """The tests of cases whose twin was not shown to run like its model, or never ran."""
@@ -183,12 +150,6 @@ class Soak:
             if fidelity is None or not fidelity["is_trusted"]:
                 tests.append(f"{name}.onnx::{case}")
         return tests
-
-    # -- runs
-
-    def read(self) -> list[Run]:
-        """Those that were made in this folder before."""
-        return read_records(read_rows(self.folder, "runs"), Run)
 
     def run(self, number: int, noise: str, way: str) -> Run:
         """Every case once more, and what is left of that when it is over."""
@@ -205,14 +166,11 @@ class Soak:
 
     def compare_by_pytest(self, way: str) -> tuple[Compared, ...]:
         against = () if way == "twin" else (f"--modelperf-against={self.older}",)
-        ran = self.pytest(f"--modelperf-max-seconds={self.max_seconds:g}", *against)
+        ran = run_pytest(self.project, f"--modelperf-max-seconds={self.max_seconds:g}", *against)
         found = [read_case(case["model"]["name"], case, way) for case in ran.cases]
         if len(found) < len(self.cases):
             found.append(Compared("the others", way, None, 0.0, None, (), ran.output[-2000:]))
         return tuple(found)
-
-    def pytest(self, *options: str) -> Ran:
-        return run_pytest(self.project, *options)
 
     def compare_here(self) -> tuple[Compared, ...]:
         """The same comparisons by the Python API; they share the level of a run as well."""
@@ -228,8 +186,6 @@ class Soak:
             cases = json.loads(COMPARISON.dump(comparison))["cases"]
             found += [read_case(name, case, "one process") for case in cases]
         return tuple(found)
-
-    # -- what is left
 
     def processes(self) -> tuple[str, ...]:
         """Those that a run started and did not end, by their mark or because they are ours."""

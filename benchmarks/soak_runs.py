@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from expected import Expectation, expect_share
+from kept import rounded
 from results import Result
 from shown import count_of, grouped, markdown, median_of
 
@@ -95,7 +96,7 @@ def read_case(model: str, case: Mapping[str, Any], way: str) -> Compared:
     figures = []
     for metric in judged:
         low, high = metric["interval"] or (None, None)
-        ratios = (_rounded(value) for value in (metric["ratio"], low, high))
+        ratios = (rounded(value) for value in (metric["ratio"], low, high))
         figures.append(Figure(metric["name"], metric["verdict"], *ratios))
     return Compared(
         case=f"{Path(model).stem} {case['id']}",
@@ -106,10 +107,6 @@ def read_case(model: str, case: Mapping[str, Any], way: str) -> Compared:
         figures=tuple(figures),
         failure=failure,
     )
-
-
-def _rounded(ratio: float | None) -> float | None:
-    return None if ratio is None else round(ratio, 4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,5 @@
 """Compare the static profile with onnx_tool's: time, memory and counts, as tables in Markdown.
 
-    make bench                          all of it, some minutes
-    make bench ARGS=--quick             fewer runs
-    make bench ARGS="--json runs.json"  also every single run
-
 The models are those that the onnx package carries, and some that are made in a temporary
 folder. Nothing is read from the network.
 """
@@ -23,8 +19,8 @@ from generated_models import LARGE_BYTES, write_blocks, write_chain, write_large
 from known_counts import LIGHT_MODELS, LightModel, Trap, traps
 from measuring import Program, say
 from results import Result, ResultError, Rows
-from runs import Contest, Figure, Ratio, Run, contest, run_once
-from shown import markdown
+from runs import TOOLS, Contest, Figure, Ratio, Run, contest, run_once
+from shown import table
 
 import pytest_modelperf
 
@@ -43,14 +39,9 @@ class TrapRuns:
     ours: Run
     theirs: Run
 
-
-@dataclass(frozen=True, slots=True)
-class TrapResult:
-    """What both tools say of one small model."""
-
-    trap: Trap
-    ours: Run
-    theirs: Run
+    @property
+    def trap(self) -> Trap:
+        return _TRAPS[self.name]
 
     @property
     def is_right(self) -> bool:
@@ -70,7 +61,7 @@ class Measured:
     light_again: Sequence[Contest]
     many_nodes: Sequence[Contest]
     large: Sequence[Contest]
-    traps: Sequence[TrapResult]
+    traps: Sequence[TrapRuns]
 
     @property
     def contests(self) -> tuple[Contest, ...]:
@@ -104,23 +95,27 @@ def measure(options: argparse.Namespace) -> Rows:
         write(path)
         rows[kind].append(contest(name, path, pairs))
         path.unlink()
-    rows["traps"] = [_run_trap(trap, folder / "trap.onnx") for trap in traps()]
+    rows["traps"] = []
+    for trap in traps():
+        say("...", trap.name)
+        path = folder / "trap.onnx"
+        trap.write(path)
+        flags = ("--sparsity",) if trap.figure == "sparsity" else ()
+        ours, theirs = (run_once(tool, path, *flags) for tool in TOOLS)
+        rows["traps"].append(TrapRuns(trap.name, ours, theirs))
     return rows
 
 
 def measured_in(result: Result) -> Measured:
-    kinds = ("light", "light again", "many nodes", "large")
-    known = {trap.name: trap for trap in traps()}
     runs = result.read("traps", TrapRuns)
-    gone = [each.name for each in runs if each.name not in known]
-    if gone:
+    if gone := [each.name for each in runs if each.name not in _TRAPS]:
         raise ResultError(
             f"known_counts.py no longer has {', '.join(gone)}. "
             "Type: python benchmarks/evidence.py --only static"
         )
-    found = [TrapResult(known[each.name], each.ours, each.theirs) for each in runs]
+    kinds = ("light", "light again", "many nodes", "large")
     light, again, many_nodes, large = (result.read(kind, Contest) for kind in kinds)
-    return Measured(light, again, many_nodes, large, found)
+    return Measured(light, again, many_nodes, large, runs)
 
 
 def tables(result: Result) -> dict[str, str]:
@@ -170,7 +165,7 @@ def goals(measured: Measured) -> list[Goal]:
         for each in measured.many_nodes
     ]
     for large in measured.large:
-        memory = (large.ratio(_growth), large.ratio(_peak))
+        memory = (large.ratio(Run.growth_bytes), large.ratio(_peak))
         found += [
             Goal(large.model, LARGE_RATIO, large.ratio(_call), large.ratio(_process)),
             Goal(f"{large.model}, memory", LARGE_RATIO, *memory, of_memory=True),
@@ -184,18 +179,15 @@ def goals(measured: Measured) -> list[Goal]:
 
 
 def expectation_table(measured: Measured) -> str:
-    rows = [
-        (
-            f"{goal.what}: {goal.expected}",
-            _judged(goal.call, goal),
-            _judged(goal.process, goal) if goal.has_process else "",
-        )
-        for goal in goals(measured)
-    ]
-    return markdown(("expected", "profile call", "whole process"), rows)
+    columns = {
+        "expected": lambda goal: f"{goal.what}: {goal.expected}",
+        "profile call": lambda goal: _judged(goal.call, goal),
+        "whole process": lambda goal: _judged(goal.process, goal) if goal.has_process else "",
+    }
+    return table(goals(measured), columns)
 
 
-def right_counts(found: Sequence[TrapResult]) -> str:
+def right_counts(found: Sequence[TrapRuns]) -> str:
     ours, theirs = (sum(each.is_right for each in found), sum(e.is_theirs_right for e in found))
     return (
         f"Of {len(found)} small models, each made for one way in which counting goes wrong, {PEER} "
@@ -206,31 +198,26 @@ def right_counts(found: Sequence[TrapResult]) -> str:
 def cost_table(measured: Measured) -> str:
     """Ratios of onnx_tool's figures by ours: the median, least and largest of all pairs."""
     again = {each.model: each for each in measured.light_again}
-    rows = [
-        (
-            each.model,
-            *(_found(each.ratio(figure)) for figure in (_call, _process, _peak)),
-            _found(again[each.model].ratio(_call)) if each.model in again else "",
-        )
-        for each in measured.contests
-    ]
-    return markdown(("model", "call", "process", "peak", "call, a model before"), rows)
+    warm = "call, a model before"
+    columns = {
+        "model": lambda each: each.model,
+        "call": lambda each: _found(each.ratio(_call)),
+        "process": lambda each: _found(each.ratio(_process)),
+        "peak": lambda each: _found(each.ratio(_peak)),
+        warm: lambda each: _found(again[each.model].ratio(_call)) if each.model in again else "",
+    }
+    return table(measured.contests, columns)
 
 
-def trap_table(found: Iterable[TrapResult]) -> str:
-    rows = []
-    for each in found:
-        trap, right = each.trap, _shown(each.trap.right)
-        rows.append(
-            (
-                trap.name,
-                _FIGURES[trap.figure],
-                f"at least {right}" if trap.at_least else right,
-                _marked(trap, each.ours, is_right=each.is_right),
-                _marked(trap, each.theirs, is_right=each.is_theirs_right),
-            )
-        )
-    return markdown(("model", "figure", "right", "ours", PEER), rows)
+def trap_table(found: Iterable[TrapRuns]) -> str:
+    columns = {
+        "model": lambda each: each.name,
+        "figure": lambda each: _FIGURES[each.trap.figure],
+        "right": lambda each: f"{'at least ' * each.trap.at_least}{_shown(each.trap.right)}",
+        "ours": lambda each: _marked(each.trap, each.ours, is_right=each.is_right),
+        PEER: lambda each: _marked(each.trap, each.theirs, is_right=each.is_theirs_right),
+    }
+    return table(found, columns)
 
 
 _FIGURES = {"macs": "MACs", "total_ops": "operations", "params": "params", "sparsity": "zeros"}
@@ -246,10 +233,6 @@ def _process(run: Run) -> float | None:
 
 def _peak(run: Run) -> float | None:
     return run.peak_bytes
-
-
-def _growth(run: Run) -> float | None:
-    return run.call_growth_bytes
 
 
 def _judged(ratio: Ratio | None, goal: Goal) -> str:
@@ -270,6 +253,7 @@ def _has_right_counts(found: Contest) -> bool:
 
 
 _LIGHT: Mapping[str, LightModel] = {model.name: model for model in LIGHT_MODELS}
+_TRAPS: Mapping[str, Trap] = {trap.name: trap for trap in traps()}
 
 
 def _slowest(contests: Iterable[Contest], figure: Figure) -> Ratio | None:
@@ -292,13 +276,6 @@ def _shown(value: int | str | None) -> str:
     if value is None:
         return "none"
     return f"{value:,}" if isinstance(value, int) else value
-
-
-def _run_trap(trap: Trap, path: Path) -> TrapRuns:
-    say("...", trap.name)
-    trap.write(path)
-    flags = ("--sparsity",) if trap.figure == "sparsity" else ()
-    return TrapRuns(trap.name, run_once("ours", path, *flags), run_once("onnx_tool", path, *flags))
 
 
 def _check_space(folder: Path, skip_large: bool) -> None:  # noqa: FBT001  # an option

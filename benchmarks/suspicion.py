@@ -1,11 +1,9 @@
 """How often a model that was only trained again is measured although its plan settles it.
 
-The models are those of real.py: the nine light ones of the onnx package, and those of
-`real_models`. Each is recorded once on a quiet machine, on one and on two cores. Then all of them
-are replaced by themselves with other weights, and one `pytest --modelperf` after the other checks
-them, in an order drawn by lot. Their plans settle them, unless the short run takes longer than
-drift explains: that is a suspicion, and nothing is slower here, so each one is a measurement for
-nothing. The verdict is that of the duet.
+Each model of real.py is recorded once on a quiet machine. Then all are replaced by themselves with
+other weights, and one `pytest --modelperf` after the other checks them, in an order drawn by lot.
+Their plans settle them, unless the short run takes longer than drift explains: that is a suspicion,
+and nothing is slower here, so each one is a measurement for nothing.
 
 In each run the recorded times of some models, drawn by lot, are divided by 1.3 or by 2, as if these
 models had become so much slower by what no plan shows. These should be suspected.
@@ -23,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commands import run_pytest
+from commands import run_pytest, write_settings
 from expected import CONFIDENCE, Expectation, expect_share, highest_rate
 from kept import keep_row, read_rows
 from loads import BUSY, LOADS, QUIET, loaded
@@ -69,7 +67,7 @@ class Checked:
 
 
 def measure(options: argparse.Namespace) -> Rows:
-    bench = Bench(options.folder, tuple(options.models), tuple(options.cores))
+    bench = Bench(options.folder, options.models, options.cores)
     bench.prepare()
     for load in options.loads:
         with loaded(load):
@@ -78,30 +76,18 @@ def measure(options: argparse.Namespace) -> Rows:
     return {"cases": [row for row in bench.read() if row["load"] in options.loads]}
 
 
-@dataclass(frozen=True, slots=True)
 class Bench:
     """A project with the models, and their baselines as they were recorded."""
 
-    folder: Path
-    models: tuple[str, ...]
-    cores: tuple[int, ...]
-
-    @property
-    def project(self) -> Path:
-        return self.folder / "project"
-
-    @property
-    def recorded(self) -> Path:
-        return self.folder / "recorded"
+    def __init__(self, folder: Path, models: Sequence[str], cores: Sequence[int]) -> None:
+        self.folder, self.models, self.cores = folder, models, list(cores)
+        self.project, self.recorded = folder / "project", folder / "recorded"
 
     def prepare(self) -> None:
         """Record the models, and replace each by itself with other weights."""
         self.project.mkdir(parents=True, exist_ok=True)
-        tables = [
-            f'[tool.modelperf.models."{name}.onnx"]\ncores = {list(self.cores)}\n'
-            for name in self.models
-        ]
-        (self.project / "pyproject.toml").write_text("\n".join(tables))
+        cores = {"cores": self.cores}
+        write_settings(self.project, {f"{name}.onnx": cores for name in self.models})
         if not self.recorded.exists():
             for name in self.models:
                 rebuild(twin_of(name), self.project / f"{name}.onnx", BEFORE_SEED)
@@ -167,35 +153,24 @@ def read_case(
 ) -> Checked:
     """A case of a report of a run."""
     model = case["model"]["name"].removesuffix(".onnx")
+    told = {name: case[name] for name in ("cores", "how", "verdict", "seconds")}
+    is_suspected = any(note.startswith(_NOTE) for note in case["notes"])
     return Checked(
-        load,
-        number,
-        model,
-        case["cores"],
-        planted.get(model, 1.0),
-        case["how"],
-        any(note.startswith(_NOTE) for note in case["notes"]),
-        case["verdict"],
-        case["seconds"],
-    )
+        load=load, run=number, model=model, planted=planted.get(model, 1.0),
+        is_suspected=is_suspected, **told,
+    )  # fmt: skip
 
 
 def tables(result: Result) -> Mapping[str, str]:
-    lines = []
     groups = grouped(result.read("cases", Checked), lambda case: (case.load, case.cores))
-    for (load, cores), here in groups.items():
+    lines = []
+    for place, here in groups.items():
         settled = [case for case in here if case.is_settled]
         same = [case for case in settled if case.planted == 1.0]
-        lines.append(
-            (
-                load,
-                cores,
-                f"{len(settled)} of {len(here)}",
-                suspected(same),
-                sum(case.is_suspected and case.verdict == "regressed" for case in same),
-                *(suspected([c for c in settled if c.planted == factor]) for factor in PLANTED),
-            )
-        )
+        worse = sum(case.is_suspected and case.verdict == "regressed" for case in same)
+        found = (suspected([c for c in settled if c.planted == factor]) for factor in PLANTED)
+        share = f"{len(settled)} of {len(here)}"
+        lines.append((*place, share, suspected(same), worse, *found))
     header = (
         "load", "cores", "settled by their plan", "measured for nothing", "called slower",
         *(f"{factor:g} times as long: measured" for factor in PLANTED),

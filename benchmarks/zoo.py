@@ -1,17 +1,11 @@
 """How long a check of a hundred models takes that were only trained again, and of one slower one.
 
 Twenty architectures are built with five seeds each: the models of real.py that take 1 to 80 ms
-here, and the two graphs of scale.py. Each is recorded on one core. Then all are replaced by
-themselves with other weights, and these runs of `pytest --modelperf` follow, with nothing kept
-before the first:
-
-- *retrained*: all models are checked
-- *again*: the same once more
-- *one slower*: one model got a load that takes some 3 % of it, at a tolerance of 1 %
-- *one alone*: one retrained model in a run of its own, once for each architecture
+here, and the two graphs of scale.py. Each is recorded on one core, and then replaced by itself with
+other weights. README.md lists the runs.
 
 A time is that of the whole process, and the sources are compiled, as those of an installed package
-are. *One alone* is what the check adds to a run without a check, which starts Python, pytest and
+are. *one alone* is what the check adds to a run without a check, which starts Python, pytest and
 the plugin, and reads the model.
 """
 
@@ -24,9 +18,8 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from commands import run_pytest
@@ -37,7 +30,7 @@ from measuring import Program, say
 from real import duet, first_rows, next_rows, ratio_of, twin_of
 from real_variants import add_load
 from results import SHORT, Result, Rows
-from scale_models import Recipe, write_attention, write_chain
+from scale_models import SHAPES, Recipe
 from shown import grouped, markdown
 
 from pytest_modelperf.files.store import FOLDER_VARIABLE
@@ -48,12 +41,8 @@ TWINS = (
     "mobilenet_v2_qdq", "resnet50", "unet", "vit_6", "bvlc_alexnet", "densenet121", "inception_v1",
     "inception_v2", "light_resnet50", "shufflenet", "squeezenet",
 )  # fmt: skip
-GRAPHS: Mapping[str, Callable[[Recipe, Path], None]] = {
-    "chain": write_chain,
-    "attention": write_attention,
-}
 GRAPH_NODES = 1000
-NAMES = (*TWINS, *GRAPHS)
+NAMES = (*TWINS, *SHAPES)
 LOADS = (QUIET, BUSY)
 SLOWER = "resnet50"
 # By how much it gets slower, and how near a trial has to come.
@@ -103,20 +92,13 @@ def measure(options: argparse.Namespace) -> Rows:
     return {"runs": [row for row in zoo.done() if row.load in {RECORDING, *options.loads}]}
 
 
-@dataclass(frozen=True)
 class Zoo:
     """A project with the models, and their baselines."""
 
-    folder: Path
-    seeds: int
-
-    @cached_property
-    def project(self) -> Path:
-        return self.folder / "project"
-
-    @property
-    def files(self) -> list[str]:
-        return [f"{name}-{seed}.onnx" for name in NAMES for seed in range(self.seeds)]
+    def __init__(self, folder: Path, seeds: int) -> None:
+        self.folder, self.seeds = folder, seeds
+        self.project, self._cache = folder / "project", folder / "cache"
+        self.files = [f"{name}-{seed}.onnx" for name in NAMES for seed in range(seeds)]
 
     def done(self) -> list[Done]:
         return read_records(read_rows(self.folder, "runs"), Done)
@@ -128,7 +110,8 @@ class Zoo:
         if (self.folder / "models").exists():
             return
         self._write_models(0)
-        self._run(RECORDING, RECORDING, "--modelperf-update-baseline")
+        update = "--modelperf-update-baseline"
+        self._keep(self._check(RECORDING, RECORDING, update, *self.files))
         self._write_models(self.seeds)
         (self.folder / "models").touch()
 
@@ -136,8 +119,8 @@ class Zoo:
         known = {(row.load, row.step) for row in self.done()}
         if (load, AGAIN) not in known:
             shutil.rmtree(self._cache, ignore_errors=True)
-            self._run(load, RETRAINED)
-            self._run(load, AGAIN)
+            for step in (RETRAINED, AGAIN):
+                self._keep(self._check(load, step, *self.files))
         if (load, ONE_SLOWER) not in known:
             self._measure_slower(load)
         for name in NAMES:
@@ -184,39 +167,28 @@ class Zoo:
         ran = self._check(load, ALONE, file)
         self._keep(replace(ran, seconds=round(ran.seconds - empty, 2), model=name))
 
-    def _run(self, load: str, step: str, *options: str) -> None:
-        self._keep(self._check(load, step, *options, *self.files))
-
     def _check(self, load: str, step: str, *options: str) -> Done:
         ran = run_pytest(self.project, *options, environment={FOLDER_VARIABLE: str(self._cache)})
         if not ran.cases:
             raise RuntimeError(f"the models were not checked:\n{ran.output}")
         slower = [c["verdict"] for c in ran.cases if c["model"]["name"] == f"{SLOWER}-0.onnx"]
-        return Done(
-            load,
-            step,
-            len(ran.cases),
-            ran.seconds,
-            dict(Counter(f"{case['verdict']}, {case['how']}" for case in ran.cases)),
-            slower=slower[0] if step == ONE_SLOWER else None,
-            cases=[round(case["seconds"], 2) for case in ran.cases] if step == RECORDING else (),
-        )
+        ways = dict(Counter(f"{case['verdict']}, {case['how']}" for case in ran.cases))
+        done = Done(load, step, len(ran.cases), ran.seconds, ways)
+        if step == RECORDING:
+            return replace(done, cases=[round(case["seconds"], 2) for case in ran.cases])
+        return replace(done, slower=slower[0]) if step == ONE_SLOWER else done
 
     def _keep(self, row: Done) -> None:
         keep_row(self.folder, "runs", row)
         say(f"{row.load}, {row.step}: {row.seconds} s {row.ways}")
 
-    @property
-    def _cache(self) -> Path:
-        return self.folder / "cache"
-
     def _write_models(self, first_seed: int) -> None:
         for name in NAMES:
-            twin = None if name in GRAPHS else twin_of(name)
+            twin = None if name in SHAPES else twin_of(name)
             for seed in range(self.seeds):
                 path = self.project / f"{name}-{seed}.onnx"
                 if twin is None:
-                    GRAPHS[name](Recipe(nodes=GRAPH_NODES, seed=first_seed + seed), path)
+                    SHAPES[name](Recipe(nodes=GRAPH_NODES, seed=first_seed + seed), path)
                 else:
                     rebuild(twin, path, first_seed + seed)
 
