@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from draft import Draft
-from onnx import TensorProto
+from onnx import GraphProto, ModelProto, numpy_helper
 
 MANY_NODES = 8_000
 LARGE_LAYERS = 400
@@ -16,9 +16,6 @@ LARGE_BYTES = LARGE_LAYERS * LARGE_WIDTH * LARGE_WIDTH * 4 + 1_000_000
 
 _BLOCK = 5
 _CHAIN = (("Relu", False), ("Add", True), ("Sigmoid", False), ("Mul", True))
-
-# Of the wire format: the numbers of ModelProto.graph and GraphProto.initializer, both messages.
-_GRAPH_FIELD, _INITIALIZER_FIELD = 7, 5
 
 
 def write_blocks(path: Path) -> None:
@@ -52,36 +49,16 @@ def write_chain(path: Path) -> None:
 def write_large(path: Path) -> None:
     """A chain of MatMul and Relu whose weights are in the file itself.
 
-    Every weight has the same values, and only one of them is in memory at a time.
+    Every weight has the same values, and only one of them is in memory at a time: a reader merges
+    messages that follow each other.
     """
     draft, previous, width = Draft(), "x", LARGE_WIDTH
     for index in range(LARGE_LAYERS):
         previous = draft.add("Relu", draft.add("MatMul", previous, f"weight{index}"))
-    head = draft.model(previous, [1, width])
-    graph = head.graph.SerializeToString()
-    head.ClearField("graph")
-    values = draft.random.standard_normal((width, width)).astype(np.float32).tobytes()
-    prefixes = [_weight_prefix(index, len(values)) for index in range(LARGE_LAYERS)]
-    weights = sum(len(prefix) + len(values) for prefix in prefixes)
+    values = draft.random.standard_normal((width, width)).astype(np.float32)
+    weight = numpy_helper.from_array(values)
     with path.open("wb") as file:
-        file.write(head.SerializeToString() + _length_prefix(_GRAPH_FIELD, len(graph) + weights))
-        file.write(graph)
-        for prefix in prefixes:
-            file.write(prefix + values)
-
-
-def _weight_prefix(index: int, nbytes: int) -> bytes:
-    """All that comes before the values of one weight, which are the last field of its message."""
-    shape, kind = [LARGE_WIDTH, LARGE_WIDTH], TensorProto.FLOAT
-    tensor = TensorProto(dims=shape, data_type=kind, name=f"weight{index}").SerializeToString()
-    content = tensor + _length_prefix(TensorProto.RAW_DATA_FIELD_NUMBER, nbytes)
-    return _length_prefix(_INITIALIZER_FIELD, len(content) + nbytes) + content
-
-
-def _length_prefix(field: int, length: int) -> bytes:
-    """The tag and the length that a message or bytes field starts with on the wire."""
-    encoded = bytearray([field << 3 | 2])
-    while length >= 0x80:
-        encoded.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes([*encoded, length])
+        file.write(draft.model(previous, [1, width]).SerializeToString())
+        for index in range(LARGE_LAYERS):
+            weight.name = f"weight{index}"
+            file.write(ModelProto(graph=GraphProto(initializer=[weight])).SerializeToString())

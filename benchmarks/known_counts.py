@@ -31,8 +31,11 @@ class LightModel:
 
     @property
     def path(self) -> Path:
-        package = Path(onnx.__file__).parent
-        return package / "backend" / "test" / "data" / "light" / f"light_{self.name}.onnx"
+        return light_model(self.name)
+
+
+def light_model(name: str) -> Path:
+    return Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
 
 
 # Params hold running statistics, which are trained, and whatever else is stored as a weight.

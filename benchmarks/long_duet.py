@@ -1,7 +1,5 @@
 """How much slower a second model is than a first: a plain, long duet of whole models.
 
-    python benchmarks/long_duet.py a.onnx b.onnx --cores 1 --precision 0.003 --seconds 600
-
 It is the truth that parts.py holds the tool against, so it shares no code with the tool. Each round
 loads both models anew, in random order, and runs them in turns, in random order as well. The figure
 of a round is the median of the logarithms of the ratios of its turns. The result is the mean of the
@@ -21,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,15 +77,12 @@ def main() -> int:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.cores :])
     begun = time.monotonic()
     rounds: list[Round] = []
-    while True:
+    is_over = False
+    while not is_over:
         rounds.append(run_round((options.before, options.after), options.cores))
-        is_over = time.monotonic() - begun > options.seconds
-        if len(rounds) < LEAST_ROUNDS:
-            if is_over and len(rounds) > 2:
-                break
-            continue
-        if is_over or slowdown_of(rounds).precision <= options.precision:
-            break
+        is_over = time.monotonic() - begun > options.seconds and len(rounds) > 2
+        if len(rounds) >= LEAST_ROUNDS:
+            is_over |= slowdown_of(rounds).precision <= options.precision
     found = replace(slowdown_of(rounds), seconds=round(time.monotonic() - begun, 1))
     print(json.dumps(asdict(found)))
     return 0
@@ -137,15 +131,12 @@ def _load(model: Path, cores: int) -> ort.InferenceSession:
 def _draw_inputs(session: ort.InferenceSession) -> Feed:
     """The same inputs in every session: drawn numbers, and 1 for tokens and masks."""
     drawn = np.random.default_rng(0)
-    return {
-        each.name: _draw(drawn, each.type, [s if isinstance(s, int) else 1 for s in each.shape])
-        for each in session.get_inputs()
-    }
-
-
-def _draw(drawn: np.random.Generator, kind: str, shape: Sequence[int]) -> npt.NDArray[np.generic]:
-    made: npt.NDArray[Any] = drawn.standard_normal(shape)
-    return made.astype(np.float32) if kind == "tensor(float)" else np.ones(shape, np.int64)
+    feed: dict[str, npt.NDArray[np.generic]] = {}
+    for each in session.get_inputs():
+        numbers = drawn.standard_normal([s if isinstance(s, int) else 1 for s in each.shape])
+        ones = np.ones(numbers.shape, np.int64)
+        feed[each.name] = numbers.astype(np.float32) if each.type == "tensor(float)" else ones
+    return feed
 
 
 def _time_ns(session: ort.InferenceSession, feed: Feed) -> int:

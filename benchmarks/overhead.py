@@ -14,17 +14,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime as ort
+from bare_sessions import start_session
 from draft import Draft
 from expected import CONFIDENCE, Expectation, at_most
+from known_counts import light_model
 from measuring import Program
 from results import Result, Rows
-from shown import format_ns, markdown
+from shown import format_ns, table
 
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.worker.timing import time_one
@@ -61,27 +60,20 @@ def measure(options: argparse.Namespace) -> Rows:
     draft = Draft()
     # Its inference is little more than the call.
     small = draft.model(draft.add("MatMul", "x", "x"), [64, 64]).SerializeToString()
-    light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     models = {"a product of 64x64": small}
-    models |= {
-        name: (light / f"light_{name}.onnx").read_bytes() for name in ("squeezenet", "densenet121")
-    }
+    models |= {name: light_model(name).read_bytes() for name in ("squeezenet", "densenet121")}
     return {"models": [compare(name, model, options.seconds) for name, model in models.items()]}
 
 
 def tables(result: Result) -> dict[str, str]:
-    rows = [
-        (
-            each.name,
-            format_ns(each.median_ns),
-            f"{each.ratio:.4f}",
-            f"{each.low:.4f} to {each.high:.4f}",
-            format_ns(each.added_ns, "+"),
-        )
-        for each in result.read("models", Found)
-    ]
-    header = ("model", "bare loop", "harness / bare", "95 % interval", "added")
-    return {"overhead": markdown(header, rows)}
+    columns = {
+        "model": lambda each: each.name,
+        "bare loop": lambda each: format_ns(each.median_ns),
+        "harness / bare": lambda each: f"{each.ratio:.4f}",
+        "95 % interval": lambda each: f"{each.low:.4f} to {each.high:.4f}",
+        "added": lambda each: format_ns(each.added_ns, "+"),
+    }
+    return {"overhead": table(result.read("models", Found), columns)}
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
@@ -98,10 +90,7 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
 
 
 def compare(name: str, model: bytes, seconds: float) -> Found:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = start_session(model)
     put = session.get_inputs()[0]
     feed = {put.name: np.ones([int(dim) for dim in put.shape], np.float32)}
     # The engine's own way to call a session: what a worker times.

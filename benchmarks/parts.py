@@ -2,15 +2,11 @@
 
 Models of many architectures are changed in one place, and compared with what they were by
 `modelperf compare`, in both directions: each change is also undone. The truth of a change is a long
-duet of whole models on a quiet machine, which ends when its interval is narrow or its time is over;
-long_duet.py runs it, and shares no code with the tool. Then the comparisons are made under three
-loads: quiet, with 40 % of each core taken, and with both cores busy.
+duet of whole models on a quiet machine (long_duet.py). Then the comparisons are made under three
+loads.
 
 One change is sized to make a model 0.5 % slower: both models have a chain of small kernels, one of
-them a longer chain. The truth of a much longer chain is measured, and scaled by the length. The
-rounds of its comparisons may take 4 s on one core of a quiet machine, 8 s under load, and the usual
-10 s on two cores. The whole command takes longer, because it also loads both models and reads their
-plans; the tables show its median time as well.
+them a longer chain. The truth of a much longer chain is measured, and scaled by the length.
 
 Run it on a machine that does nothing else; a truth is only as good as the quiet. The models need
 about 3 GB of disk (`TMPDIR` or `--folder`).
@@ -124,10 +120,8 @@ class Bench:
         return read_records(read_rows(self.folder, "checks"), Check)
 
     def check(self, setting: Setting) -> Check:
-        pairs = None
-        if setting.change == SLIGHT:
-            known = self._known_truth(setting.model, setting.cores, SLIGHT)
-            pairs = None if known is None else known.pairs
+        known = self._known_truth(setting.model, setting.cores, setting.change)
+        pairs = None if known is None else known.pairs
         with self.sides(setting.model, setting.change, pairs) as sides:
             if sides is None:
                 raise ValueError(f"{setting.model} has no place for {setting.change!r}")
@@ -214,13 +208,12 @@ class Bench:
             return onnx.load(path)
 
 
-def truth_of(model: str, cores: int, change: str, found: Slowdown | None) -> Truth:
+def truth_of(
+    model: str, cores: int, change: str, found: Slowdown | None, pairs: int | None = None
+) -> Truth:
     if found is None:
         return Truth(model, cores, change, None, None, None, 0, None)
-    return Truth(
-        model, cores, change, found.ratio, found.low, found.high, found.rounds, found.before_ms,
-        seconds=found.seconds,
-    )  # fmt: skip
+    return Truth(model, cores, change, pairs=pairs, **asdict(found))
 
 
 def next_pairs(pairs: int, ratio: float) -> int:
@@ -237,18 +230,15 @@ def scaled_truth(model: str, cores: int, pairs: int, found: Slowdown | None) -> 
     ratio, low, high = (
         round(1 + (each - 1) * wanted / pairs, 6) for each in (found.ratio, found.low, found.high)
     )
-    return Truth(
-        model, cores, SLIGHT, ratio, low, high, found.rounds, found.before_ms, wanted, found.seconds
-    )
+    found = replace(found, ratio=ratio, low=low, high=high)
+    return truth_of(model, cores, SLIGHT, found, wanted)
 
 
 def compare(setting: Setting, before: Path, after: Path, max_seconds: float) -> Check:
     """What the command says of two models, and how long it takes from start to end."""
     limit = setting.seconds_of(max_seconds)
-    options = (
-        "--batch=1", f"--cores={setting.cores}", f"--max-seconds={limit:g}",
-        f"--tolerance=p50={setting.tolerance:g}",
-    )  # fmt: skip
+    options = ["--batch=1", f"--cores={setting.cores}", f"--max-seconds={limit:g}"]
+    options.append(f"--tolerance=p50={setting.tolerance:g}")
     ran = run_modelperf("compare", before, after, options=options)
     if ran.document is None:
         return Check(**asdict(setting), seconds=ran.seconds, failure=ran.output.strip()[-500:])

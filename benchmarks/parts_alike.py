@@ -1,10 +1,10 @@
 """How often a part that did not change looks slower or faster, and how sure its figure is.
 
 The two sides of a part are the same kernels of one model with other weights: a kernel that is drawn
-by lot, with its neighbours. Each is run and judged as in a comparison,
-against a tolerance of 0.2 %. An alarm is a part that is called slower than that, or whose interval
-is wholly beyond it in either direction. If a part takes more than a third of the model, another
-kernel is drawn; a model is given up after twenty such draws in a row.
+by lot, with its neighbours. Each is run and judged as in a comparison, against a tolerance of
+0.2 %. An alarm is a part whose interval is wholly beyond that in either direction. If a part takes
+more than a third of the model, another kernel is drawn; a model is given up after twenty such draws
+in a row.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from expected import Expectation, expect_none, rate_text
@@ -60,18 +61,14 @@ MOST_TOO_LARGE = 20
 def measure(options: argparse.Namespace) -> Rows:
     load_quantiles()
     rows: list[Row] = []
+    draw = partial(draw_parts, seconds=options.seconds)
     least, more = divmod(options.parts, len(options.models))
     for load in options.loads:
         with loaded(load):
             for number, model in enumerate(options.models):
                 place = Place(model, options.cores, load)
                 count = least + (number < more)
-                rows += take(
-                    options.folder,
-                    place,
-                    count,
-                    lambda p, first: draw_parts(p, first, options.seconds),
-                )
+                rows += take(options.folder, place, count, draw)
     return {"parts": rows}
 
 
@@ -124,19 +121,12 @@ def draw_parts(place: Place, first: int, seconds: float) -> Generator[Row]:
             kernel = random.Random(f"{place.model} {number}").choice(kernels)
             begun = time.monotonic()
             rounds = run_part(before, after, times, kernel, seconds)
-            row = {
-                **asdict(place),
-                "kernel": before.plan.kernels[kernel].op_type,
-                "is_too_large": not rounds,
-            }
+            kind = before.plan.kernels[kernel].op_type
+            row = {**asdict(place), "kernel": kind, "is_too_large": not rounds}
             if rounds:
                 found = judge_parts(part_rounds(rounds), RULE, is_last=True)
-                row |= {
-                    "answer": found.answer.value,
-                    "ratio": found.ratio,
-                    "low": found.low,
-                    "high": found.high,
-                }
+                row |= {"answer": found.answer.value}
+                row |= {name: getattr(found, name) for name in ("ratio", "low", "high")}
             yield row | {"seconds": round(time.monotonic() - begun, 2)}
 
 
@@ -175,42 +165,33 @@ def run_part(
     before.rig.parts, after.rig.parts = placed.before, placed.after
     duet = SharedDuet(before.rig, after.rig)
     policy = replace(DUET_POLICY, max_seconds=seconds)
-    rounds = sample_duet(
-        duet,
-        policy,
-        time.perf_counter_ns,
-        lambda _: None,
-        lambda made: len(made) >= ROUNDS or duet.too_large is not None,
-    )
+
+    def is_over(made: Sequence[DuetRound]) -> bool:
+        return len(made) >= ROUNDS or duet.too_large is not None
+
+    rounds = sample_duet(duet, policy, time.perf_counter_ns, lambda _: None, is_over)
     return () if duet.too_large is not None else rounds
 
 
 def _in_order(side: SavedPlan) -> list[int]:
     """The kernels in an order that is the same for the same plan."""
     plan = side.plan
-    return sorted(
-        range(len(plan.kernels)),
-        key=lambda k: (plan.forward[k], plan.backward[k], plan.kernels[k].name),
-    )
+    names = (kernel.name for kernel in plan.kernels)
+    keys = list(zip(plan.forward, plan.backward, names, strict=True))
+    return sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def tables(result: Result) -> Mapping[str, str]:
     lines = []
     for place, rows in grouped(result.rows["parts"], Place.of).items():
         parts = ran(rows)
-        intervals = _intervals(parts)
-        without = sum(not low <= 1.0 <= high for low, high in intervals)
-        figures: tuple[object, ...] = ("-",) * 4
-        if parts:
-            half = median_of((50 * (high - low) for low, high in intervals), 2)
-            figures = (
-                sum(map(is_alarm, parts)),
-                f"{100 * without / len(parts):.1f} %",
-                f"{half} %" if intervals else half,
-                median_of(row["seconds"] for row in parts),
-            )
-        too_large = len(rows) - len(parts)
-        lines.append((place.model, place.cores, place.load, len(parts), too_large, *figures))
+        widths = [high - low for low, high in _intervals(parts)]
+        without = sum(not low <= 1.0 <= high for low, high in _intervals(parts))
+        counts = (len(parts), len(rows) - len(parts), sum(map(is_alarm, parts)) if parts else "-")
+        share = f"{100 * without / len(parts):.1f} %" if parts else "-"
+        half = f"{median_of((50 * width for width in widths), 2)} %" if widths else "-"
+        seconds = median_of(row["seconds"] for row in parts)
+        lines.append((place.model, place.cores, place.load, *counts, share, half, seconds))
     header = (
         "model", "cores", "load", "parts", "too large", "alarms", "interval without 0",
         "half of an interval", "median s",

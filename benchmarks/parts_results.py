@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from expected import Expectation, expect_none, expect_share
+from kept import rounded
 from loads import BUSY, LOADS, QUIET, TAKEN
 from results import Result
 from shown import count_of, grouped, markdown, median_of
@@ -226,8 +227,7 @@ def read_check(setting: Setting, document: Mapping[str, Any], seconds: float) ->
         verdict = "passed" if failure is None else None
     elif failure is None:
         failure = f"p50 was not judged, the case is {case['verdict']}"
-    figures = (None if each is None else round(each, 5) for each in (ratio, low, high))
-    ratio, low, high = figures
+    ratio, low, high = (rounded(each, 5) for each in (ratio, low, high))
     return Check(
         **asdict(setting), how=how, verdict=verdict, ratio=ratio, low=low, high=high,
         parts=len(case.get("parts") or ()), seconds=seconds, failure=failure,
@@ -239,10 +239,7 @@ def read_check(setting: Setting, document: Mapping[str, Any], seconds: float) ->
 
 def tables(result: Result) -> dict[str, str]:
     found = Found.of(result)
-    return {
-        "parts": change_table(found),
-        "parts short": short_table(found),
-    }
+    return {"parts": change_table(found), "parts short": short_table(found)}
 
 
 def short_table(found: Found) -> str:

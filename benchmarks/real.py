@@ -1,12 +1,10 @@
 """How often verdicts on real architectures are right, and how long a check of each takes.
 
-The models are the nine light ones of the onnx package and those of `real_models`, which
-were exported from torch. Each is rebuilt from its twin, as a check rebuilds a baseline,
-and compared with itself rebuilt with other weights. On one core it is also compared with a variant
-that has a load next to it, which takes 5 % of its time. Before the comparisons, a long duet
-measures how much slower the variant is, without added noise; this ratio is stored as its reference.
-A variant counts as 5 % slower if its reference is between 4.5 % and 6 % and the interval is at most
-2 % wide. Under noise two processes keep 40 % of each core busy.
+Each model is rebuilt from its twin, as a check rebuilds a baseline, and compared with itself with
+other weights. On one core it is also compared with a variant that has a load next to it, which
+takes 5 % of its time. Before the comparisons, a long duet measures how much slower the variant is,
+without added noise; this ratio is stored as its reference. A variant counts as 5 % slower if its
+reference is between 4.5 % and 6 % and the interval is at most 2 % wide.
 
 Each comparison has the error level of one case in a suite with as many cases as there are models.
 The models need about 2 GB of disk (`TMPDIR` or `--folder`).
@@ -25,8 +23,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-import onnx
-from kept import keep_row, left_of, read_records, read_rows
+from kept import keep_row, left_of, read_records, read_rows, rounded
+from known_counts import light_model
 from loads import LOADS, loaded
 from measuring import Program, say
 from real_results import (
@@ -218,7 +216,7 @@ class Bench:
         with self.variant(model, rows) as after:
             rounds = duet(self.baseline(model), after, 1, REFERENCE_PRECISION, seconds)
         ratio = ratio_of(rounds)
-        value, low, high = map(_rounded, (ratio.value, ratio.low, ratio.high))
+        value, low, high = map(rounded, (ratio.value, ratio.low, ratio.high))
         return Reference(model, 1, LOAD_5, rows, value, low, high, len(rounds), median_ms(rounds))
 
 
@@ -245,13 +243,9 @@ def compare(
     seconds = round(time.monotonic() - started, 3)
     return Compared(
         **asdict(setting), verdict=verdict.value, p50=p50.value, p95=p95.value, seconds=seconds,
-        rounds=len(rounds), ratio=_rounded(ratio), low=_rounded(low), high=_rounded(high),
+        rounds=len(rounds), ratio=rounded(ratio), low=rounded(low), high=rounded(high),
         how=how.value,
     )  # fmt: skip
-
-
-def _rounded(ratio: float | None) -> float | None:
-    return None if ratio is None else round(ratio, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +258,8 @@ class PrecisionRule:
     has_limits: bool = False
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
-        if self.precision is None:
-            return False
-        pairs = [(each.before.block, each.after.block) for each in rounds]
-        ratio = duet_ratio(pairs, REFERENCE_CONFIDENCE)
-        if ratio.low is None or ratio.high is None:
+        ratio = ratio_of(rounds)
+        if self.precision is None or ratio.low is None or ratio.high is None:
             return False
         wanted = max(self.precision, REFERENCE_PART * abs(ratio.value - 1.0))
         return ratio.high - ratio.low <= 2 * wanted
@@ -312,8 +303,7 @@ def next_rows(rows: int, slower: float, wanted: float) -> int:
 def twin_of(name: str) -> Twin:
     if name not in LIGHT:
         return read_twin(TWINS / f"{name}.onnx")
-    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    return make_twin(open_model(folder / f"light_{name.removeprefix('light_')}.onnx"))
+    return make_twin(open_model(light_model(name.removeprefix("light_"))))
 
 
 if __name__ == "__main__":
@@ -322,7 +312,5 @@ if __name__ == "__main__":
     program.number("--repetitions", 0, "comparisons of each unchanged model")
     program.number("--slower", 2, "comparisons of each slower variant")
     program.numbers("--cores", (1, 2), "core counts")
-    # There were more of them once; stored results name this one.
-    program.choose("--changes", (LOAD_5,))
     program.flag("--quiet", "without added noise")
     sys.exit(program.run(measure))

@@ -1,7 +1,7 @@
 """How often a real model is called slower than its like when both are timed.
 
-The models are those of real.py, each against itself with other weights. The engine makes the same
-plan of both, which settles a comparison without timing. Here none is settled so: all are timed, as
+Each model of real.py is compared with itself with other weights. The engine makes the same plan of
+both, which settles a comparison without timing. Here none is settled so: all are timed, as
 `measure = "always"` does it. Whatever is called slower is a false alarm. Each comparison has
 the error level of one case in a suite with as many cases as there are models.
 """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from expected import Expectation, expect_most, expect_none, expect_share, rate_text
 from loads import QUIET, TAKEN
@@ -143,18 +145,11 @@ def setting_table(found: Found) -> str:
     rows = []
     for machine, cores in places(found.unchanged):
         same, slower = found.where(machine, cores)
-        rows.append(
-            (
-                "as it is" if machine == QUIET else machine,
-                cores,
-                *(verdicts_of(same, each) for each in ("passed", "regressed", "inconclusive")),
-                _median(same),
-                verdicts_of(slower, "regressed"),
-                verdicts_of(slower, "passed", "improved"),
-                verdicts_of(slower, "inconclusive"),
-                _median(slower),
-            )
-        )
+        alarms = [verdicts_of(same, each) for each in ("passed", "regressed", "inconclusive")]
+        answers = (("regressed",), ("passed", "improved"), ("inconclusive",))
+        hits = [verdicts_of(slower, *each) for each in answers]
+        name = "as it is" if machine == QUIET else machine
+        rows.append((name, cores, *alarms, _median(same), *hits, _median(slower)))
     header = (
         "machine", "cores", "unchanged: passed", "false alarms", "open", "median s",
         "+5 %: found", "passed", "open", "median s",
@@ -205,9 +200,7 @@ def cost_table(found: Found) -> str:
             cells += ["-" if seconds is None else _duration(n * seconds) for n in RUN_SIZES]
         rows.append((name, *cells))
     first, *others = map(str, RUN_SIZES)
-    titles = [
-        title for kind in ("unchanged", "5 % slower") for title in (f"{kind}: {first}", *others)
-    ]
+    titles = (f"unchanged: {first}", *others, f"5 % slower: {first}", *others)
     return markdown(("one inference", *titles), rows)
 
 
@@ -247,14 +240,16 @@ def _expectations(found: Found) -> Iterator[Expectation]:
 
 def _sizes(found: Found) -> list[tuple[str, set[str]]]:
     """The size classes, each with the names of its models."""
-    classes = []
-    low = 0.0
-    for high, _ in (*SIZES, (float("inf"), 0.0)):
-        name = f"{low:g} to {high:g} ms" if low else f"up to {high:g} ms"
-        name = f"above {low:g} ms" if high == float("inf") else name
-        classes.append((name, {m.name for m in found.models if low < m.one_core_ms <= high}))
-        low = high
-    return classes
+    bounds = [0.0, *(high for high, _ in SIZES), math.inf]
+    names = [
+        f"up to {bounds[1]:g} ms",
+        *(f"{low:g} to {high:g} ms" for low, high in pairwise(bounds[1:-1])),
+        f"above {bounds[-2]:g} ms",
+    ]
+    return [
+        (name, {each.name for each in found.models if low < each.one_core_ms <= high})
+        for name, (low, high) in zip(names, pairwise(bounds), strict=True)
+    ]
 
 
 def places(comparisons: Iterable[Compared]) -> list[tuple[str, int]]:

@@ -28,9 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnxruntime
 import scale_probe
+from bare_sessions import profile_runs
 from commands import ROOT, Ran, run_process, with_sources, write_settings
 from draft import Draft
 from expected import Expectation, expect_most
@@ -206,7 +208,7 @@ def run_commands(place: Path, shape: str, nodes: int) -> Iterator[Row]:
     write(recipe, place / _MODEL)
     for name, change in VARIANTS.items():
         write(change(recipe), place / f"{name}.onnx")
-    write_runtime_profile(place / _MODEL, place / _RUNTIME_PROFILE)
+    profile_runs(place / _MODEL, place / _RUNTIME_PROFILE, 10, make_feed)
     for command in COMMANDS:
         say(f"{shape} of {nodes:,} nodes: {command.name}")
         told = run_command(place, command)
@@ -229,18 +231,9 @@ def run_command(folder: Path, command: Command) -> dict[str, Any]:
     }
 
 
-def write_runtime_profile(model: Path, path: Path) -> None:
-    """What ONNX Runtime writes of ten inferences."""
-    options = onnxruntime.SessionOptions()
-    options.enable_profiling = True
-    options.profile_file_prefix = str(path.with_suffix(""))
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options)
+def make_feed(session: onnxruntime.InferenceSession) -> dict[str, npt.NDArray[np.float32]]:
     (taken,) = session.get_inputs()
-    inputs = {taken.name: np.full((1, *taken.shape[1:]), 0.5, np.float32)}
-    for _ in range(10):
-        session.run(None, inputs)
-    Path(session.end_profiling()).replace(path)
+    return {taken.name: np.full((1, *taken.shape[1:]), 0.5, np.float32)}
 
 
 _MODEL, _RUNTIME_PROFILE = "model.onnx", "runtime.json"

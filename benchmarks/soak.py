@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onnx
-from commands import run_pytest, write_settings
+from commands import Ran, run_pytest, write_settings
 from draft import Draft
 from filelock import FileLock, Timeout
 from kept import keep_row, read_records, read_rows
@@ -80,7 +80,7 @@ def measure(options: argparse.Namespace) -> Rows:
     if not Path("/proc/self/fd").is_dir():
         sys.exit("what a run leaves behind is read from /proc, which only Linux has")
     soak = Soak(options.folder, options.max_seconds, f"{os.getpid()}-{uuid.uuid4().hex[:8]}")
-    runs = read_records(read_rows(options.folder, "runs"), Run)
+    runs = soak.read()
     soak.prepare(records=not runs)
     plan = itertools.islice(plan_runs(0), len(runs), None)
     while len(cases_of(runs)) < options.comparisons:
@@ -138,7 +138,7 @@ class Soak:
             tests = self.untrusted()
             if tests:
                 say(f"recording {len(tests)} baselines")
-                run_pytest(self.project, "--modelperf-update-baseline", *tests)
+                self.pytest("--modelperf-update-baseline", *tests)
 
     def untrusted(self) -> list[str]:
         """The tests of cases whose twin was not shown to run like its model, or never ran."""
@@ -150,6 +150,10 @@ class Soak:
             if fidelity is None or not fidelity["is_trusted"]:
                 tests.append(f"{name}.onnx::{case}")
         return tests
+
+    def read(self) -> list[Run]:
+        """Those that were made in this folder before."""
+        return read_records(read_rows(self.folder, "runs"), Run)
 
     def run(self, number: int, noise: str, way: str) -> Run:
         """Every case once more, and what is left of that when it is over."""
@@ -171,6 +175,9 @@ class Soak:
         if len(found) < len(self.cases):
             found.append(Compared("the others", way, None, 0.0, None, (), ran.output[-2000:]))
         return tuple(found)
+
+    def pytest(self, *options: str) -> Ran:
+        return run_pytest(self.project, *options)
 
     def compare_here(self) -> tuple[Compared, ...]:
         """The same comparisons by the Python API; they share the level of a run as well."""

@@ -27,8 +27,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import median
 
-import onnx
 from expected import CONFIDENCE, Expectation, at_most
+from known_counts import light_model
 from measuring import Program
 from results import Result, Rows
 from scipy.stats import quantile_test
@@ -47,12 +47,8 @@ _WITH_PLUGIN = "with the plugin"
 _RUNS: dict[str, tuple[str, ...]] = {_WITH_PLUGIN: (), "-p no:modelperf": ("-p", "no:modelperf")}
 _GROUP = "pytest11"
 _COMMAND = ("-m", "pytest_modelperf")
-_STATIC, _IMPORTS, _HELP, _NOTHING = (
-    "modelperf profile --static",
-    "import onnx, numpy",
-    "modelperf --help",
-    "python -c pass",
-)
+_STATIC, _HELP = "modelperf profile --static", "modelperf --help"
+_IMPORTS, _NOTHING = "import onnx, numpy", "python -c pass"
 
 # The same run, and then what it imported.
 _LIST_IMPORTS = f"""
@@ -75,15 +71,6 @@ class Pair:
     @property
     def added_ms(self) -> float:
         return self.loaded_ms - self.blocked_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A median, and between what it lies with the confidence of this benchmark."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +106,7 @@ def measure(options: argparse.Namespace) -> Rows:
         pairs = [
             Pair(*(turn[name] for name in _RUNS)) for turn in timed(runs, count, choose, folder)
         ]
-        model = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
+        model = light_model("squeezenet")
         commands = {
             "static_ms": (*_COMMAND, "profile", str(model), "--static"),
             "imports_ms": ("-c", "import onnx, numpy"),
@@ -195,10 +182,17 @@ def run(command: Sequence[str], folder: Path) -> str:
     return done.stdout
 
 
-def typical(values: Sequence[float]) -> Interval:
-    """The median of what was found in each pair; its interval assumes no shape of the noise."""
+def expect_typical(
+    what: str, values: Sequence[float], most: float, unit: str, form: str
+) -> Expectation:
+    """Expect that a median is at most this; its interval assumes no shape of the noise.
+
+    `form` has places for the median and both ends.
+    """
     between = quantile_test(values, p=0.5).confidence_interval(CONFIDENCE)
-    return Interval(median(values), float(between.low), float(between.high))
+    low, high = float(between.low), float(between.high)
+    found = form.format(median(values), low, high)
+    return Expectation(what, f"at most {most:g}{unit}", found, at_most(most, low, high))
 
 
 def tables(result: Result) -> dict[str, str]:
@@ -220,37 +214,19 @@ def tables(result: Result) -> dict[str, str]:
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
-    added = typical([pair.added_ms for pair in result.read("pairs", Pair)])
+    added = [pair.added_ms for pair in result.read("pairs", Pair)]
     turns = result.read("commands", CommandTurn)
-    static = typical([turn.static_ms / turn.imports_ms for turn in turns])
-    asked = typical([turn.help_ms - turn.nothing_ms for turn in turns])
+    static = [turn.static_ms / turn.imports_ms for turn in turns]
+    asked = [turn.help_ms - turn.nothing_ms for turn in turns]
     heavy = next(each.heavy for each in result.read("imports", Imports) if each.run == _WITH_PLUGIN)
+    what, none = "added to a run without --modelperf", "heavy modules imported without --modelperf"
+    form = f"{{:+.1f}} ms ({100 * CONFIDENCE:g} % interval {{:+.1f}} to {{:+.1f}})"
+    times, beyond = f"{_STATIC} in times of {_IMPORTS}", f"{_HELP} beyond {_NOTHING}"
     return (
-        Expectation(
-            "added to a run without --modelperf",
-            f"at most {MAX_ADDED_MS:g} ms",
-            f"{added.value:+.1f} ms ({100 * CONFIDENCE:g} % interval {added.low:+.1f} to "
-            f"{added.high:+.1f})",
-            at_most(MAX_ADDED_MS, added.low, added.high),
-        ),
-        Expectation(
-            "heavy modules imported without --modelperf",
-            "none",
-            ", ".join(heavy) or "none",
-            not heavy,
-        ),
-        Expectation(
-            f"{_STATIC} in times of {_IMPORTS}",
-            f"at most {MAX_STATIC_RATIO:g}",
-            f"{static.value:.2f} ({static.low:.2f} to {static.high:.2f})",
-            at_most(MAX_STATIC_RATIO, static.low, static.high),
-        ),
-        Expectation(
-            f"{_HELP} beyond {_NOTHING}",
-            f"at most {MAX_HELP_MS:g} ms",
-            f"{asked.value:.0f} ms ({asked.low:.0f} to {asked.high:.0f})",
-            at_most(MAX_HELP_MS, asked.low, asked.high),
-        ),
+        expect_typical(what, added, MAX_ADDED_MS, " ms", form),
+        Expectation(none, "none", ", ".join(heavy) or "none", not heavy),
+        expect_typical(times, static, MAX_STATIC_RATIO, "", "{:.2f} ({:.2f} to {:.2f})"),
+        expect_typical(beyond, asked, MAX_HELP_MS, " ms", "{:.0f} ms ({:.0f} to {:.0f})"),
     )
 
 

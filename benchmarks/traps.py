@@ -1,10 +1,8 @@
 """How many models pass by their plan although a value makes them slower.
 
-A trap is a pair of models that differ in the value of one operand (`trap_models.py`). The pair
-counts if a bare loop of onnxruntime, without any code of ours, shows the second model to be 5 %
-slower. It goes the way of a user: baselines of the first models are recorded, the second ones take
-their places, and `pytest --modelperf --modelperf-strict` checks them. A hole is a case that passes
-or that is settled without being timed.
+A trap is a pair of models that differ in the value of one operand (`trap_models.py`). It goes the
+way of a user: baselines of the first models are recorded, the second ones take their places, and
+`pytest --modelperf --modelperf-strict` checks them.
 """
 
 from __future__ import annotations
@@ -17,18 +15,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 import onnxruntime
+from bare_sessions import start_session, time_ratio
 from commands import run_pytest
 from expected import Expectation, expect_none
 from kept import keep_row, read_rows
 from measuring import Program, say
 from results import Result, Rows
-from shown import grouped, markdown
+from shown import grouped, markdown, table
 from trap_models import RECIPES, Trap, traps
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
@@ -40,7 +38,7 @@ SLOWER = 1.05
 SETTLED = frozenset({"plan", "unchanged"})
 # So many traps share a run of pytest.
 _BATCH = 20
-_RACE_SECONDS, _RACE_TURNS = 0.3, 5
+_RACE_SECONDS = 0.3
 
 Feeds: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
@@ -117,27 +115,19 @@ def confirm(trap: Trap) -> float:
 
     The time is that which this thread spent on a processor, so other processes hardly disturb it.
     """
-    before, after = (start(trap, slower=slower) for slower in (False, True))
-    feeds = make_feeds(before)
-    for session in (before, after):
+    sessions = (start(trap, slower=False), start(trap, slower=True))
+    feeds = make_feeds(sessions[0])
+    for session in sessions:
         session.run(None, feeds)
-    ratios: list[float] = []
-    end = time.monotonic() + _RACE_SECONDS
-    while len(ratios) < _RACE_TURNS or time.monotonic() < end:
-        first, second = (_run_ns(session, feeds) for session in (before, after))
-        ratios.append(second / first)
-    return median(ratios)
+    return time_ratio(sessions, feeds, _RACE_SECONDS, time.thread_time_ns)
 
 
 def start(trap: Trap, *, slower: bool) -> onnxruntime.InferenceSession:
     """A session of one thread."""
-    made = onnxruntime.SessionOptions()
-    made.intra_op_num_threads = 1
-    made.log_severity_level = 4
-    if trap.options.get("graph_optimization_level") == "none":
-        made.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    none = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options = {"graph_optimization_level": none} if trap.options else {}
     model = trap.model(slower=slower).SerializeToString()
-    return onnxruntime.InferenceSession(model, made, providers=["CPUExecutionProvider"])
+    return start_session(model, log_severity_level=4, **options)
 
 
 def make_feeds(session: onnxruntime.InferenceSession) -> Feeds:
@@ -151,32 +141,23 @@ def make_feeds(session: onnxruntime.InferenceSession) -> Feeds:
     }
 
 
-def _run_ns(session: onnxruntime.InferenceSession, feeds: Feeds) -> int:
-    begun = time.thread_time_ns()
-    session.run(None, feeds)
-    return max(time.thread_time_ns() - begun, 1)
-
-
 # -- what was found
 
 
 def tables(result: Result) -> dict[str, str]:
     sprung = result.read("traps", Sprung)
-    by_operator = [
-        (
-            operator,
-            len(found),
-            sum(each.is_confirmed for each in found),
-            f"{max(each.slower for each in found):.1f} times",
-            sum(each.is_hole for each in found),
-        )
-        for operator, found in grouped(sprung, lambda each: each.operator).items()
-    ]
-    header = ("operator", "pairs", "confirmed", "slower by up to", "holes")
+    columns = {
+        "operator": lambda found: found[0].operator,
+        "pairs": len,
+        "confirmed": lambda found: sum(each.is_confirmed for each in found),
+        "slower by up to": lambda found: f"{max(each.slower for each in found):.1f} times",
+        "holes": lambda found: sum(each.is_hole for each in found),
+    }
+    by_operator = grouped(sprung, lambda each: each.operator).values()
     holes = [(e.name, f"{e.slower:.2f} times", e.verdict, e.how) for e in sprung if e.is_hole]
     titles = ("pair", "slower", "verdict", "by")
     return {
-        "traps": markdown(header, by_operator),
+        "traps": table(by_operator, columns),
         "traps holes": markdown(titles, holes, "lrll") if holes else "None.",
     }
 
@@ -184,13 +165,10 @@ def tables(result: Result) -> dict[str, str]:
 def expectations(result: Result) -> tuple[Expectation, ...]:
     sprung = result.read("traps", Sprung)
     confirmed = [each for each in sprung if each.is_confirmed]
+    found, is_met = f"{len(confirmed)} of {len(sprung)}", len(confirmed) >= LEAST_TRAPS
+    what = "pairs that a bare loop confirms to be 5 % slower"
     return (
-        Expectation(
-            "pairs that a bare loop confirms to be 5 % slower",
-            f"at least {LEAST_TRAPS}",
-            f"{len(confirmed)} of {len(sprung)}",
-            len(confirmed) >= LEAST_TRAPS,
-        ),
+        Expectation(what, f"at least {LEAST_TRAPS}", found, is_met),
         expect_none("of these, settled or passed", (each.is_hole for each in confirmed)),
     )
 

@@ -1,6 +1,6 @@
 """What an upgrade of ONNX Runtime does to one model, and how long it takes to find the release.
 
-The model is a chain of depthwise and pointwise convolutions, which this program makes. Each version
+The model is a chain of depthwise and pointwise convolutions. Each version
 runs in an environment of its own as a duet with the first one. Then a bisect looks for the release
 since which the model is slower, among twelve releases, and `modelperf reduce` for the kernels that
 make it slower, whose `repro.py` runs on both releases. Environments that are not kept yet
@@ -24,7 +24,7 @@ from draft import Draft
 from expected import Expectation, expect_most
 from measuring import Program
 from results import Result, Rows
-from shown import markdown, percent
+from shown import percent, table
 
 from pytest_modelperf.bisect.records import RangeKind, Version, VersionRange
 from pytest_modelperf.bisect.request import BisectRequest
@@ -146,36 +146,30 @@ def measure_upgrades(model: str, versions: Sequence[str], setup: Setup) -> Itera
 
 
 def _compare(name: str, first: ModelRun, side: ModelRun, found_seconds: float) -> Upgrade:
-    gate = Gate(
-        tolerances=Tolerances(shares=((50.0, TOLERANCE),)),
-        rounds=rounds_within(side.setup.policy.max_seconds),
-    )
+    rounds = rounds_within(side.setup.policy.max_seconds)
+    gate = Gate(tolerances=Tolerances(shares=((50.0, TOLERANCE),)), rounds=rounds)
     asked = CompareRequest(
         before=first, after=side, request=ProfileRequest(), gate=gate, details=Details.NEVER
     )
     (case,) = asked.run(Extensions()).cases
     if case.failure is not None:
         raise SystemExit(f"{name}: {case.failure}")
-    metric = next(each for each in case.metrics if each.name == "latency_p50")
-    low, high = metric.interval or (0.0, float("inf"))
+    metric = case.metric("latency_p50")
+    if metric is None or metric.interval is None:
+        raise SystemExit(f"{name}: p50 was not judged")
+    low, high = metric.interval
     return Upgrade(
-        version=name,
-        p50_ms=metric.after or 0.0,
-        ratio=metric.ratio or 1.0,
-        low=low,
-        high=high,
-        confidence=metric.confidence or 0.0,
-        verdict=metric.verdict.value,
-        rounds=case.rounds or 0,
-        found_seconds=found_seconds,
-    )
+        name, metric.after or 0.0, metric.ratio or 1.0, low, high, metric.confidence or 0.0,
+        metric.verdict.value, case.rounds or 0, found_seconds,
+    )  # fmt: skip
 
 
 def measure_bisect(model: str, versions: Sequence[str], setup: Setup) -> Halving:
+    named = tuple(Version(name, f"{PACKAGE} {name}") for name in versions)
     asked = BisectRequest(
         model=model,
         request=ProfileRequest(),
-        range=VersionRange(RangeKind.RELEASES, tuple(map(_version, versions))),
+        range=VersionRange(RangeKind.RELEASES, named),
         setup=setup,
         rule=SearchRule(tolerance=TOLERANCE),
         package=PACKAGE,
@@ -183,14 +177,9 @@ def measure_bisect(model: str, versions: Sequence[str], setup: Setup) -> Halving
     found = asked.run(Extensions())
     pairs = [(each.last_good.name, each.first_bad.name) for each in found.search.regressions]
     last_good, first_bad = pairs[0] if pairs else (None, None)
-    return Halving(
-        versions=len(found.range.versions),
-        steps=len(found.search.steps),
-        verdict="failed" if found.verdict is None else found.verdict.value,
-        last_good=last_good,
-        first_bad=first_bad,
-        seconds=found.seconds,
-    )
+    verdict = "failed" if found.verdict is None else found.verdict.value
+    steps = len(found.search.steps)
+    return Halving(len(versions), steps, verdict, last_good, first_bad, found.seconds)
 
 
 def measure_reduction(model: Path, found: Halving) -> Reduced | None:
@@ -218,25 +207,18 @@ def measure_reduction(model: Path, found: Halving) -> Reduced | None:
     return Reduced(verdict, kernels, ratio, float(_RATIO.findall(printed)[-1]), ran.seconds)
 
 
-def _version(name: str) -> Version:
-    return Version(name, f"{PACKAGE} {name}")
-
-
 def tables(result: Result) -> dict[str, str]:
     first = result.rows["model"][0]["first"]
-    lines = [
-        (
-            f"{first} → {each.version}",
-            f"{each.p50_ms:.3f} ms",
-            percent(each.ratio),
-            each.interval_text,
-            each.verdict,
-            each.rounds,
-        )
-        for each in result.read("upgrades", Upgrade)
-    ]
-    titles = ("onnxruntime", "p50", "change", "interval", "verdict", "rounds")
-    return {"upgrade": markdown(titles, lines, "lrrrlr"), "upgrade short": _sentence(result)}
+    columns = {
+        "onnxruntime": lambda each: f"{first} → {each.version}",
+        "p50": lambda each: f"{each.p50_ms:.3f} ms",
+        "change": lambda each: percent(each.ratio),
+        "interval": lambda each: each.interval_text,
+        "verdict": lambda each: each.verdict,
+        "rounds": lambda each: each.rounds,
+    }
+    upgrades = table(result.read("upgrades", Upgrade), columns, "lrrrlr")
+    return {"upgrade": upgrades, "upgrade short": _sentence(result)}
 
 
 def _sentence(result: Result) -> str:
@@ -273,18 +255,14 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
         small = 0 < count <= MOST_KERNELS and reduced.seconds <= MOST_SECONDS
         slower = (reduced.repro or 0.0) > 1.0
         repro = "" if reduced.repro is None else f"{reduced.repro:.2f}"
+    limit = f"at most {MOST_KERNELS}, in at most {MOST_SECONDS:g} s"
+    what = "kernels of a model that still show the slowdown"
+    program = "the program of the reduced model"
     return (
         expect_most(f"a bisect of {found.versions} releases", found.seconds, BISECT_SECONDS),
         expect_most("an environment that is kept is found", slowest, KEPT_SECONDS, digits=2),
-        Expectation(
-            "kernels of a model that still show the slowdown",
-            f"at most {MOST_KERNELS}, in at most {MOST_SECONDS:g} s",
-            kernels,
-            small,
-        ),
-        Expectation(
-            "the program of the reduced model", "calls the later release slower", repro, slower
-        ),
+        Expectation(what, limit, kernels, small),
+        Expectation(program, "calls the later release slower", repro, slower),
     )
 
 

@@ -2,43 +2,39 @@
 
 A chain of 20 equal blocks is compared with another of 20 (other weights, the same work), one of 21
 and one of 22, so the truth is known: no change, +5 %, +10 %. Under noise two processes keep
-40 % of each core busy. The duet is compared with what people use: pytest-benchmark's own gate
-(`--benchmark-compare-fail=median:3%`), run as it is, and a Mann-Whitney test on the samples of two
-processes, one of them stored before.
+40 % of each core busy. The duet is compared with pytest-benchmark's own gate and with a
+Mann-Whitney test on the samples of two processes, one of them stored before.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
 import onnx
 import scipy
+from commands import run_process
 from draft import Draft
 from expected import Expectation, expect_most, expect_share, rate_text
 from kept import keep_row, left_of, read_records, read_rows
 from loads import LOADS, QUIET, loaded
 from measuring import Program, say
+from real import load_pair
 from results import Result, Rows, short_conditions
-from shown import grouped, markdown, median_of
+from shown import grouped, markdown, median_of, table
 
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict, worst
-from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measured_cases import measure_model
-from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.pairs.run import run_duet
-from pytest_modelperf.profiler.prepare import Model, Pair, prepare
-from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
@@ -47,6 +43,7 @@ SAME = "A/A"
 BLOCKS = {SAME: 20, "+5 %": 21, "+10 %": 22}
 # The limit of one decision.
 MAX_SECONDS = 10.0
+_SETUP = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
 VERDICTS = ("regressed", "passed", "improved", "inconclusive")
 DUET = "duet"
 PEER = "pytest-benchmark median:3%"
@@ -83,6 +80,10 @@ class Setting:
     def cores_text(self) -> str:
         return "one core" if self.cores == 1 else f"{self.cores} cores"
 
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.machine, self.cores, self.change)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer(Setting):
@@ -100,10 +101,6 @@ class Group(Setting):
     way: str
     answers: tuple[str, ...]
     seconds: tuple[float, ...]
-
-    @property
-    def setting(self) -> Setting:
-        return Setting(self.machine, self.cores, self.change)
 
     @property
     def total(self) -> int:
@@ -144,11 +141,7 @@ class Bench:
 
     def run(self, plan: Sequence[Setting]) -> list[Answer]:
         """The answers there are, those of earlier runs in this folder first."""
-        done = [
-            Setting(each.machine, each.cores, each.change)
-            for each in self.answers()
-            if each.way == DUET
-        ]
+        done = [each.setting for each in self.answers() if each.way == DUET]
         left = left_of(plan, done)
         for machine, settings in groupby(left, lambda setting: setting.machine):
             with loaded(machine):
@@ -213,37 +206,34 @@ def tables(result: Result) -> dict[str, str]:
 
 def full_table(groups: Sequence[Group]) -> str:
     """A line for every setting and way of judging."""
-    rows = []
-    for group in groups:
-        counts = [group.count(verdict) for verdict in VERDICTS]
-        rates = [f"{count} of {group.total}" if count else "-" for count in counts]
-        named = (group.machine, group.cores, group.way, group.change)
-        rows.append((*named, *rates, median_of(group.seconds)))
-    header = ("machine", "cores", "judged by", "change", *VERDICTS, "median s")
-    return markdown(header, rows, "lrll" + "r" * (len(VERDICTS) + 1))
+    columns: dict[str, Callable[[Group], object]] = {
+        "machine": lambda group: group.machine,
+        "cores": lambda group: group.cores,
+        "judged by": lambda group: group.way,
+        "change": lambda group: group.change,
+        **{verdict: partial(_rate, verdict=verdict) for verdict in VERDICTS},
+        "median s": lambda group: median_of(group.seconds),
+    }
+    return table(groups, columns, "lrll" + "r" * (len(VERDICTS) + 1))
+
+
+def _rate(group: Group, verdict: str) -> str:
+    return f"{group.count(verdict)} of {group.total}" if group.count(verdict) else "-"
 
 
 def short_table(groups: Sequence[Group]) -> str:
     """A line for every setting: what each way of judging did right or wrong in it."""
     found = {(group.setting, group.way): group for group in groups}
-    rows = []
-    for setting in dict.fromkeys(group.setting for group in groups):
-        ours = found[setting, DUET]
-        rows.append(
-            (
-                "as it is" if setting.machine == QUIET else setting.machine,
-                setting.cores,
-                "no change" if setting.change == SAME else setting.change,
-                outcome(ours),
-                f"{median_of(ours.seconds)} s",
-                *(outcome(found.get((setting, way))) for way in (PEER, RANKS)),
-            )
-        )
-    header = (
-        "machine", "cores", "truth",
-        "this tool", "median", "pytest-benchmark, 3 %", "Mann-Whitney, 5 %",
-    )  # fmt: skip
-    return markdown(header, rows, "lrllrll")
+    columns: dict[str, Callable[[Setting], object]] = {
+        "machine": lambda here: "as it is" if here.machine == QUIET else here.machine,
+        "cores": lambda here: here.cores,
+        "truth": lambda here: "no change" if here.change == SAME else here.change,
+        "this tool": lambda here: outcome(found[here, DUET]),
+        "median": lambda here: f"{median_of(found[here, DUET].seconds)} s",
+        "pytest-benchmark, 3 %": lambda here: outcome(found.get((here, PEER))),
+        "Mann-Whitney, 5 %": lambda here: outcome(found.get((here, RANKS))),
+    }
+    return table(dict.fromkeys(group.setting for group in groups), columns, "lrllrll")
 
 
 def glance_table(groups: Sequence[Group]) -> str:
@@ -341,16 +331,8 @@ def total(groups: Iterable[Group]) -> int:
 
 def decide(before: Path, after: Path, cores: int) -> Verdict:
     """What a gated comparison of two models says, the start of its worker included."""
-    setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
-    request = ProfileRequest(cores=(cores,))
-    pair = Pair(
-        prepare(Model.load(before, request, Extensions())),
-        prepare(Model.load(after, request, Extensions())),
-        setup,
-        setup,
-    )
     gate = Gate(judges_starts=False).divided(1)
-    place = CasePlace(Case(1, cores), 1, 1, lambda _: None)
+    pair, place = load_pair(before, after, cores, _SETUP)
     rounds = run_duet(pair, gate, place)
     return worst(metric.verdict for metric in latency_metrics(rounds, gate) if metric.decides)
 
@@ -370,20 +352,14 @@ def run_peer(model: Path, folder: Path, cores: int, *, is_first: bool) -> bool:
     (folder / "test_peer.py").write_text(_PEER_TEST)
     # Of its own, so that no settings of a folder above are found.
     (folder / "pytest.ini").write_text("[pytest]\n")
-    action = ["--benchmark-compare=0001", "--benchmark-compare-fail=median:3%"]
-    if is_first:
-        action = ["--benchmark-save=base"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_peer.py", *action],
-        cwd=folder,
-        env={**os.environ, "MODEL": str(model), "CORES": str(cores)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode and "Performance has regressed" not in done.stdout + done.stderr:
-        raise RuntimeError(done.stdout + done.stderr)
-    return done.returncode != 0
+    against = ["--benchmark-compare=0001", "--benchmark-compare-fail=median:3%"]
+    action = ["--benchmark-save=base"] if is_first else against
+    given = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_peer.py", *action]
+    variables = {"MODEL": str(model), "CORES": str(cores)}
+    ran = run_process([sys.executable, *given], folder, environment=variables)
+    if ran.code and "Performance has regressed" not in ran.output:
+        raise RuntimeError(ran.output)
+    return ran.code != 0
 
 
 def write_models(folder: Path) -> dict[str, Path]:

@@ -1,10 +1,9 @@
 """How right the reasons of a comparison are, and how steady the times of layers.
 
-Models and changes are those of parts.py. `modelperf compare` compares a model with the changed
-one, in both directions, on a quiet machine and with processes that keep both cores busy. What was
-changed is known by construction: the operators that were added, removed or widened. The first
-reason has to name one of them. Where the parts that changed were measured, no other reason may have
-a figure, and the figures have to sum to the difference that was judged, within its interval.
+`modelperf compare` compares each model of parts.py with each changed one, in both directions, on a
+quiet machine and with processes that keep both cores busy. The first reason has to name an operator
+that was added, removed or widened. Where the parts that changed were measured, no other reason may
+have a figure, and the figures have to sum to the difference that was judged, within its interval.
 
 Then `modelperf profile` profiles each model, quiet and with busy processes: the times of its
 larger layers have to agree. At last `modelperf whatif --quantize int8-dynamic` is compared with a
@@ -28,6 +27,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+from bare_sessions import profile_runs
 from changes import CHANGES
 from commands import run_modelperf
 from expected import Expectation, expect_none, expect_share
@@ -38,7 +38,7 @@ from onnx import ModelProto
 from parts import MODELS, Bench
 from parts_results import PARTS
 from results import Result, Row, Rows
-from shown import count_of, grouped, markdown
+from shown import count_of, grouped, markdown, table
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.whatif.quantizing import quantize
@@ -99,12 +99,11 @@ def measure(options: argparse.Namespace) -> Rows:
 
 def asked_for(folder: Path, kind: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """The stored rows of the models, loads and changes that this run is about."""
+    asked = {"model": options.models, "load": options.loads, "change": options.changes}
     return [
         row
         for row in read_rows(folder, kind)
-        if row["model"] in options.models
-        and row.get("load", options.loads[0]) in options.loads
-        and row.get("change", options.changes[0]) in options.changes
+        if all(row[name] in names for name, names in asked.items() if name in row)
     ]
 
 
@@ -174,15 +173,9 @@ def is_form_of(kernel: str, layer: str) -> bool:
 
 def kernel_times(model: Path, folder: Path) -> Mapping[str, float]:
     """The median time of each kernel in nanoseconds, by its name, as the engine writes it down."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "profile")
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    feeds = make_feeds(session)
-    for _ in range(_PROFILED_RUNS):
-        session.run(None, feeds)
-    events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+    path = folder / "profile.json"
+    profile_runs(model, path, _PROFILED_RUNS, make_feeds)
+    events = json.loads(path.read_text(encoding="utf-8"))
     found: dict[str, list[float]] = {}
     for event in events:
         name = event["name"].removesuffix("_kernel_time")
@@ -217,16 +210,12 @@ def words_of_change(before: ModelProto, after: ModelProto) -> frozenset[str]:
 def _kernels(model: ModelProto) -> Counter[tuple[Any, ...]]:
     """Each node by its operator, names, attributes, and the shapes and types of its weights."""
     weights = {w.name: (w.data_type, *w.dims) for w in model.graph.initializer}
-    return Counter(
-        (
-            node.op_type,
-            node.name,
-            node.output[0],
-            tuple(sorted(attribute.SerializeToString() for attribute in node.attribute)),
-            tuple(weights.get(name) for name in node.input),
-        )
-        for node in model.graph.node
-    )
+    found: Counter[tuple[Any, ...]] = Counter()
+    for node in model.graph.node:
+        attributes = tuple(sorted(each.SerializeToString() for each in node.attribute))
+        inputs = tuple(weights.get(name) for name in node.input)
+        found[node.op_type, node.name, node.output[0], attributes, inputs] += 1
+    return found
 
 
 def read_reasons(case: Mapping[str, Any], words: frozenset[str]) -> Told:
@@ -248,23 +237,17 @@ def read_reasons(case: Mapping[str, Any], words: frozenset[str]) -> Told:
 
 
 def tables(result: Result) -> Mapping[str, str]:
-    lines = []
-    for load, rows in grouped(result.rows["comparisons"], lambda row: str(row["load"])).items():
-        judged = [row for row in rows if row["how"] == PARTS]
-        lines.append(
-            (
-                load,
-                len(rows),
-                count_of(row["is_first"] for row in rows),
-                len(judged),
-                count_of(bool(row["is_sum"]) for row in judged),
-                sum(row["foreign"] for row in rows),
-            )
-        )
-    header = (
-        "machine", "comparisons", "first reason names the change", "by parts",
-        "reasons sum to the difference", "figures of what did not change",
-    )  # fmt: skip
+    columns = {
+        "machine": lambda rows: rows[0]["load"],
+        "comparisons": len,
+        "first reason names the change": lambda rows: count_of(row["is_first"] for row in rows),
+        "by parts": lambda rows: len(_by_parts(rows)),
+        "reasons sum to the difference": lambda rows: count_of(
+            bool(row["is_sum"]) for row in _by_parts(rows)
+        ),
+        "figures of what did not change": lambda rows: sum(row["foreign"] for row in rows),
+    }
+    by_load = grouped(result.rows["comparisons"], lambda row: str(row["load"])).values()
     missed = [
         [str(row[name]) for name in ("load", "model", "change", "is_undone", "how", "reason")]
         for row in result.rows["comparisons"]
@@ -277,40 +260,33 @@ def tables(result: Result) -> Mapping[str, str]:
         for model in dict.fromkeys((*quiet_and_busy, *quantized))
     ]
     return {
-        "why": markdown(header, lines),
+        "why": table(by_load, columns),
         "why missed": markdown(titles, missed, "llllll") if missed else "Nothing.",
         "why layers": markdown(("model", "busy as quiet", "quantized as the engine"), layers),
     }
 
 
+def _by_parts(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["how"] == PARTS]
+
+
 def expectations(result: Result) -> Sequence[Expectation]:
     rows = result.rows["comparisons"]
-    judged = [row for row in rows if row["how"] == PARTS]
     agreeing, forms = (
         [_agrees(*pair) for own in pairs.values() for pair in own]
         for pairs in (_layer_pairs(result), _quantized_pairs(result))
     )
     within = f"within {100 * MOST_APART:g} %"
+    layers = f"layers above {100 * LEAST_SHARE:g} % take"
+    sums = [bool(row["is_sum"]) for row in _by_parts(rows)]
+    foreign = [bool(row["foreign"]) for row in rows]
+    own = f"quantized {layers} what the engine's own profile says, {within}"
     return (
         expect_share("first reason names what was changed", (row["is_first"] for row in rows)),
-        expect_none(
-            "reasons name a kernel that did not change", (bool(row["foreign"]) for row in rows)
-        ),
-        expect_share(
-            "figures of reasons sum to the judged difference",
-            (bool(row["is_sum"]) for row in judged),
-            MIN_SUMS,
-        ),
-        expect_share(
-            f"layers above {100 * LEAST_SHARE:g} % take the same {within}, busy and quiet",
-            agreeing,
-            MIN_AGREEING,
-        ),
-        expect_share(
-            f"quantized layers above {100 * LEAST_SHARE:g} % take what the engine's own profile "
-            f"says, {within}",
-            forms,
-        ),
+        expect_none("reasons name a kernel that did not change", foreign),
+        expect_share("figures of reasons sum to the judged difference", sums, MIN_SUMS),
+        expect_share(f"{layers} the same {within}, busy and quiet", agreeing, MIN_AGREEING),
+        expect_share(own, forms),
     )
 
 

@@ -11,7 +11,6 @@ tolerances that are usual.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 import time
@@ -21,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
+from bare_sessions import start_session, time_ratio
 from draft import Array, Draft, Shape
 from expected import Expectation, expect_none, expect_share
-from kept import keep_row, read_records, read_rows
+from kept import keep_row, read_records, read_rows, rounded
 from measuring import Program
 from onnx import ModelProto
 from results import Result, Rows
-from shown import count_of, grouped, markdown, median_of
+from shown import count_of, grouped, median_of, table
 
 from pytest_modelperf import api
 from pytest_modelperf.comparing.records import MEMBER, CaseComparison, Verdict
@@ -135,26 +134,20 @@ def check_of(  # noqa: PLR0913, PLR0917  # one for each fact of a comparison
     metrics = [metric for metric in case.metrics if metric.name.startswith(MEMBER)]
     worse = [m.name.removeprefix(MEMBER) for m in metrics if m.verdict is Verdict.REGRESSED]
     largest = case.metric(f"{MEMBER}{load.largest}")
+    ratio = rounded(None if largest is None else largest.ratio)
     return Check(
-        kind,
-        load.name,
-        number,
-        round(truth, 4),
-        case.verdict.value,
-        tuple(worse),
-        load.largest,
-        None if largest is None or largest.ratio is None else round(largest.ratio, 4),
-        case.rounds,
-        seconds,
-    )
+        kind, load.name, number, round(truth, 4), case.verdict.value, tuple(worse), load.largest,
+        ratio, case.rounds, seconds,
+    )  # fmt: skip
 
 
 def plant(load: Load, number: int, before: Path, after: Path) -> float:
     """Write a model whose largest member is some 10 % slower; returns how much it is."""
     width, truth = _FIRST_WIDTH, 1.0
+    feed = {"x": make_input(load.model, max(load.sizes))}
     for _ in range(MOST):
         onnx.save(make_model(load, seed=number, width=width), after)
-        truth = time_ratio(load, before, after)
+        truth = time_ratio((start_session(before), start_session(after)), feed, _TRUTH_SECONDS)
         if WANTED[0] <= truth <= WANTED[1]:
             break
         width = next_width(width, truth)
@@ -165,24 +158,6 @@ def next_width(width: int, truth: float) -> int:
     """The width of a product that takes a tenth, by what one of this width takes."""
     wanted = round(width * 0.1 / max(truth - 1.0, 0.0125))
     return max(_NARROW + 1, min(wanted, _WIDEST))
-
-
-def time_ratio(load: Load, before: Path, after: Path) -> float:
-    """How many times as long the largest member takes, by sessions that run in turn."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    feed = {"x": make_input(load.model, max(load.sizes))}
-    sessions = [ort.InferenceSession(str(path), options) for path in (before, after)]
-    ratios: list[float] = []
-    end = time.monotonic() + _TRUTH_SECONDS
-    while time.monotonic() < end or len(ratios) < 5:
-        times = []
-        for session in sessions:
-            begun = time.perf_counter_ns()
-            session.run(None, feed)
-            times.append(time.perf_counter_ns() - begun)
-        ratios.append(times[1] / times[0])
-    return statistics.median(ratios)
 
 
 # -- the models
@@ -235,20 +210,21 @@ class _Member(Draft):
 
 
 def tables(result: Result) -> dict[str, str]:
-    lines = []
-    for load, here in grouped(result.read("checks", Check), lambda check: check.load).items():
-        same = [check for check in here if check.kind == UNCHANGED]
-        lines.append(
-            (
-                load,
-                count_of(check.is_alarm for check in same),
-                count_of(check.verdict == Verdict.PASSED for check in same),
-                count_of(check.is_named for check in _slower(here)),
-                f"{median_of(check.seconds for check in here)} s",
-            )
-        )
-    header = ("workload", "alarms", "unchanged passed", "slower member named", "time")
-    return {"workloads": markdown(header, lines)}
+    columns = {
+        "workload": lambda here: here[0].load,
+        "alarms": lambda here: count_of(check.is_alarm for check in _same(here)),
+        "unchanged passed": lambda here: count_of(
+            check.verdict == Verdict.PASSED for check in _same(here)
+        ),
+        "slower member named": lambda here: count_of(check.is_named for check in _slower(here)),
+        "time": lambda here: f"{median_of(check.seconds for check in here)} s",
+    }
+    by_load = grouped(result.read("checks", Check), lambda check: check.load).values()
+    return {"workloads": table(by_load, columns)}
+
+
+def _same(checks: Sequence[Check]) -> list[Check]:
+    return [check for check in checks if check.kind == UNCHANGED]
 
 
 def _slower(checks: Sequence[Check]) -> list[Check]:
@@ -259,7 +235,7 @@ def _slower(checks: Sequence[Check]) -> list[Check]:
 def expectations(result: Result) -> tuple[Expectation, ...]:
     checks = result.read("checks", Check)
     slower = _slower(checks)
-    alarms = (check.is_alarm for check in checks if check.kind == UNCHANGED)
+    alarms = (check.is_alarm for check in _same(checks))
     others = (bool(set(check.worse) - {check.largest}) for check in slower)
     return (
         expect_none("unchanged workloads called slower", alarms, "0"),
