@@ -170,7 +170,7 @@ class Soak:
 
     def compare_by_pytest(self, way: str) -> tuple[Compared, ...]:
         against = () if way == "twin" else (f"--modelperf-against={self.older}",)
-        ran = run_pytest(self.project, f"--modelperf-max-seconds={self.max_seconds:g}", *against)
+        ran = self.pytest(f"--modelperf-max-seconds={self.max_seconds:g}", *against)
         found = [read_case(case["model"]["name"], case, way) for case in ran.cases]
         if len(found) < len(self.cases):
             found.append(Compared("the others", way, None, 0.0, None, (), ran.output[-2000:]))

@@ -14,15 +14,11 @@ from typing import TypeAlias
 
 import numpy as np
 from onnx import ModelProto, parser
-from trap_ways import WAYS, Array, Draft
+from trap_ways import Array, complete
 
 # A list or a number is of int64 or float32, as its first number is.
 Value: TypeAlias = "Array | Sequence[float] | float"
 
-_HEADER = (
-    '<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1, "ai.onnx.ml": 3]> '
-    "g ({inputs}) => ({output} y) {{ {nodes} }}"
-)
 _OPERANDS = re.compile(r"\(([^()]*)\)(?! =>)")
 _LITERAL = re.compile(r"\[?-?[\d.]+(?:, -?[\d.]+)*\]?|true")
 # The engine folds no constants with this option.
@@ -55,12 +51,8 @@ class Trap:
     way: str
 
     @property
-    def operator(self) -> str:
-        return self.recipe.operator
-
-    @property
     def name(self) -> str:
-        return " ".join(filter(None, (self.operator, self.recipe.variant, f"({self.way})")))
+        return " ".join(filter(None, (self.recipe.operator, self.recipe.variant, f"({self.way})")))
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -69,14 +61,12 @@ class Trap:
 
     def model(self, *, slower: bool) -> ModelProto:
         recipe = self.recipe
-        text = _HEADER.format(
-            opset=recipe.opset,
-            inputs=recipe.inputs,
-            output=recipe.output,
-            nodes=name_constants(recipe.nodes),
+        model = parser.parse_model(
+            f'<ir_version: 10, opset_import: ["": {recipe.opset}, "com.microsoft": 1, '
+            f'"ai.onnx.ml": 3]> g ({recipe.inputs}) => ({recipe.output} y) '
+            f"{{ {name_constants(recipe.nodes)} }}"
         )
-        model = parser.parse_model(text)
-        WAYS[self.way](Draft(model.graph), array_of(recipe.after if slower else recipe.before))
+        complete(model.graph, self.way, array_of(recipe.after if slower else recipe.before))
         return model
 
 

@@ -68,7 +68,7 @@ class Sprung:
 
 def measure(options: argparse.Namespace) -> Rows:
     """Record and check the traps that the folder lacks, some in each run of pytest."""
-    chosen = [trap for trap in traps() if trap.operator in options.only][:: options.every]
+    chosen = [trap for trap in traps() if trap.recipe.operator in options.only][:: options.every]
     known = {row["name"] for row in read_rows(options.folder, "traps")}
     left = iter([trap for trap in chosen if trap.name not in known])
     while batch := list(islice(left, _BATCH)):
@@ -97,7 +97,7 @@ def spring(batch: Sequence[Trap], project: Path) -> Iterator[Sprung]:
     cases = {case["model"]["name"]: case for case in ran.cases}
     for name, trap in placed.items():
         case, ratio = cases.get(name, {}), round(confirm(trap), 3)
-        yield Sprung(trap.name, trap.operator, ratio, case.get("verdict"), case.get("how"))
+        yield Sprung(trap.name, trap.recipe.operator, ratio, case.get("verdict"), case.get("how"))
 
 
 def settings_of(placed: Mapping[str, Trap]) -> str:
