@@ -79,17 +79,6 @@ class Benchmark:
     def module(self) -> Module:
         return cast("Module", importlib.import_module(self.name))
 
-    def command(self, form: str) -> str:
-        return shlex.join(("python", f"benchmarks/{self.name}.py", *shlex.split(form)))
-
-    def minutes_of(self, form: str) -> float | None:
-        """As long as the same took before, if that is known."""
-        if self.stored.exists():
-            result = results.load(self.stored)
-            if result.command == self.command(form):
-                return result.seconds / 60
-        return None
-
 
 # The short ones first, so that there is something to look at. Of each: the name, the question, and
 # the quick, usual and full form.
@@ -226,12 +215,10 @@ def run(benchmark: Benchmark, form: str, path: Path, folder: Path | None) -> str
 
     If it ends with 1 and has written something, an expectation was missed.
     """
-    minutes = benchmark.minutes_of(form)
-    told = "" if minutes is None else f": {minutes:.1f} min the last time"
-    print(f"{benchmark.command(form)}{told}", flush=True)
+    program = f"{benchmark.name}.py"
+    print(f"python benchmarks/{program} {form}", flush=True)
     place = ("--folder", str(folder)) if folder else ()
-    program = PROGRAMS / f"{benchmark.name}.py"
-    command = [sys.executable, str(program), *shlex.split(form), *place]
+    command = [sys.executable, str(PROGRAMS / program), *shlex.split(form), *place]
     done = subprocess.run([*command, "--json", str(path)], cwd=ROOT, check=False)
     if done.returncode not in {0, 1} or not path.exists():
         return (
@@ -309,18 +296,12 @@ def summary(found: Mapping[str, Result], expected: Mapping[str, Sequence[Expecta
                 (one for one in expected[each.name] if not one.is_met),
                 key=lambda one: one.is_met is None,
             )
+            met = f"{outcomes.count('met')} of {len(outcomes)}"
+            measured = results.short_conditions(found[each.name])
             others = [f"{one.what}: {one.found} ({one.outcome})" for one in unmet]
             if len(others) > _NAMED_MISSES:
                 others[_NAMED_MISSES:] = [f"and {len(others) - _NAMED_MISSES} more"]
-            rows.append(
-                (
-                    f"`{each.name}`",
-                    each.question,
-                    f"{outcomes.count('met')} of {len(outcomes)}",
-                    "; ".join(others) or "-",
-                    results.short_conditions(found[each.name]),
-                )
-            )
+            rows.append((f"`{each.name}`", each.question, met, "; ".join(others) or "-", measured))
     header = ("benchmark", "question", "met", "missed or not shown", "measured")
     return markdown(header, rows, "llrll")
 

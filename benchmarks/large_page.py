@@ -1,8 +1,5 @@
 """How long a page of many cases takes to open in a headless Chromium, and one of a single case.
 
-    python benchmarks/large_page.py                     300 cases of some 400 layers
-    python benchmarks/large_page.py --cases 50 --times 9
-
 Two models that differ in an activation are compared once, for real. The page has a copy of this
 case for each of 300 batch sizes. Both pages are opened in turn, each time in a new tab:
 
@@ -20,18 +17,17 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import results
 from expected import Expectation
 from measuring import Program
 from msgspec.structs import replace
 from playwright.sync_api import Browser, sync_playwright
-from results import Result, Rows
+from results import Result, Row, Rows
 from scale_models import Recipe, write_chain
-from shown import markdown
+from shown import grouped, table
 
 from pytest_modelperf.api import compare
 from pytest_modelperf.cli.parameters import COMMAND_WORDING
@@ -101,12 +97,6 @@ def write_page(found: Comparison, count: int, path: Path) -> Page:
     return Page(path, count, len(found.cases[0].layers), seconds)
 
 
-def open_often(browser: Browser, pages: Sequence[Page], times: int) -> Iterator[Opened]:
-    for _ in range(times):
-        for page in pages:
-            yield open_page(browser, page)
-
-
 def open_page(browser: Browser, page: Page) -> Opened:
     with browser.new_context() as context:
         tab = context.new_page()
@@ -136,43 +126,40 @@ def open_page(browser: Browser, page: Page) -> Opened:
 
 
 def tables(result: Result) -> Mapping[str, str]:
-    lines = []
-    for rows in _by_cases(result):
-        first = rows[0]
-        times = [
-            f"{_median(rows, name) / 1e3:.1f} s"
-            for name in ("answers_ms", "drawn_ms", "processor_ms", "all_charts_ms")
-        ]
-        size = f"{first['bytes'] / 1e6:.1f} MB"
-        lines.append(
-            (str(first["cases"]), str(first["layers"]), size, f"{first['written_s']:.1f} s", *times)
-        )
-    what = ("cases", "layers of each", "size")
-    header = (*what, "written in", "answers", "drawn", "processor", "all charts")
-    return {"large_page": markdown(header, lines, "rrrrrrrr")}
+    def seconds(name: str) -> Callable[[Sequence[Row]], str]:
+        return lambda rows: f"{_median(rows, name) / 1e3:.1f} s"
+
+    columns: dict[str, Callable[[Sequence[Row]], object]] = {
+        "cases": lambda rows: rows[0]["cases"],
+        "layers of each": lambda rows: rows[0]["layers"],
+        "size": lambda rows: f"{rows[0]['bytes'] / 1e6:.1f} MB",
+        "written in": lambda rows: f"{rows[0]['written_s']:.1f} s",
+        "answers": seconds("answers_ms"),
+        "drawn": seconds("drawn_ms"),
+        "processor": seconds("processor_ms"),
+        "all charts": seconds("all_charts_ms"),
+    }
+    return {"large_page": table(_by_cases(result), columns, "r" * len(columns))}
 
 
 def expectations(result: Result) -> Sequence[Expectation]:
     rows = _by_cases(result)[-1]
     what = f"a page of {rows[0]['cases']} cases of {rows[0]['layers']} layers"
     limit = f"at most {MOST_MS / 1e3:g} s"
+    found = {done: _median(rows, f"{done}_ms") for done in ("answers", "drawn")}
     return tuple(
-        Expectation(f"{what}: {done}", limit, f"{found / 1e3:.1f} s", found <= MOST_MS)
-        for done, found in (
-            ("answers", _median(rows, "answers_ms")),
-            ("drawn", _median(rows, "drawn_ms")),
-        )
+        Expectation(f"{what}: {done}", limit, f"{ms / 1e3:.1f} s", ms <= MOST_MS)
+        for done, ms in found.items()
     )
 
 
-def _by_cases(result: Result) -> list[list[results.Row]]:
+def _by_cases(result: Result) -> list[list[Row]]:
     """The rows of each page, those of the smallest page first."""
-    rows = result.rows["opened"]
-    counts = sorted({row["cases"] for row in rows})
-    return [[row for row in rows if row["cases"] == count] for count in counts]
+    groups = grouped(result.rows["opened"], lambda row: int(row["cases"]))
+    return [groups[count] for count in sorted(groups)]
 
 
-def _median(rows: Sequence[results.Row], name: str) -> float:
+def _median(rows: Sequence[Row], name: str) -> float:
     return float(statistics.median(row[name] for row in rows))
 
 
@@ -187,7 +174,7 @@ def measure(options: argparse.Namespace) -> Rows:
         browser = playwright.chromium.launch(
             executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
         )
-        rows = list(open_often(browser, pages, options.times))
+        rows = [open_page(browser, page) for _ in range(options.times) for page in pages]
         browser.close()
     return {"opened": rows}
 

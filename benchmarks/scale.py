@@ -1,12 +1,8 @@
 """What many models, and a model of many nodes, take of time and memory, and how that grows.
 
-The first part runs `pytest --modelperf` in a project of 125, 250 and 500 small models, whose cases
-an object answers for that runs nothing (`scale_probe.py`): what is left is the time of
-pytest-modelperf and of pytest.
-
-The second part runs every command on graphs of 10,000 and 20,000 nodes (`scale_models.py`) by
-ONNX Runtime. The tables also show what our own process took of a processor: the
-time of the workers is that of ONNX Runtime.
+The first part runs `pytest --modelperf` in projects of many small models, whose cases an object
+answers for that runs nothing (`scale_probe.py`): what is left is the time of pytest-modelperf and
+of pytest. The second part runs every command on graphs of many nodes (`scale_models.py`).
 
 Expected: twice as much of it takes at most 2.3 times as long, and each a stated time and memory.
 Time is that of a processor, which other processes change least. The more cases a run
@@ -18,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -239,47 +236,39 @@ def make_feed(session: onnxruntime.InferenceSession) -> dict[str, npt.NDArray[np
 _MODEL, _RUNTIME_PROFILE = "model.onnx", "runtime.json"
 
 
-def _commands() -> Iterator[Command]:
-    quickly = ("--max-seconds", "4")
-    cli, other = "pytest_modelperf", f"{next(iter(VARIANTS))}.onnx"
-    profile = (cli, "profile", _MODEL)
-    yield Command("profile --static", (*profile, "--static"))
-    yield Command("profile --static --sparsity", (*profile, "--static", "--sparsity"))
-    yield Command("shapes", (cli, "shapes", _MODEL, "--output", "shaped.onnx"))
-    yield Command("profile", (*profile, *quickly))
-    yield Command(
-        "profile, all files",
-        (
-            *profile, *quickly, "--html", "profile.html", "--json", "profile.json",
-            "--csv", "profile.csv", "--trace", "trace.json",
-        ),
-    )  # fmt: skip
-    yield Command("profile --roofline", (*profile, *quickly, "--roofline"))
-    for name in ("first", "second"):
-        yield Command(f"profile --name {name}", (*profile, *quickly, "--name", name, "--replace"))
-    yield Command("profiles --compare", (cli, "profiles", _MODEL, "--compare", "first", "second"))
-    for name in VARIANTS:
-        yield Command(f"compare, {name}", (cli, "compare", _MODEL, f"{name}.onnx", *quickly))
-    yield Command(
-        "compare, all files",
-        (
-            cli, "compare", _MODEL, other, *quickly, "--html", "compare.html",
-            "--json", "compare.json", "--markdown", "compare.md",
-        ),
-    )  # fmt: skip
-    whatif = (cli, "whatif", _MODEL, *quickly)
-    yield Command("whatif --prune", (*whatif, "--prune", "0.5"))
-    yield Command("whatif --prune-channels", (*whatif, "--prune-channels", "0.5"))
-    yield Command("whatif --quantize", (*whatif, "--quantize", "int8-dynamic"))
-    yield Command("sweep", (cli, "sweep", _MODEL, "--batch", "1,2", *quickly))
-    yield Command("trace", (cli, "trace", _RUNTIME_PROFILE))
-    test = ("pytest", "-q", "-p", "pytest_modelperf.plugin", "--modelperf", _MODEL)
-    yield Command("pytest, recording", (*test, "--modelperf-update-baseline"))
-    yield Command("pytest, unchanged", test)
-    yield Command("pytest, other weights", test, model=other)
-
-
-COMMANDS = tuple(_commands())
+_OTHER = f"{next(iter(VARIANTS))}.onnx"
+_QUICKLY = "--max-seconds 4"
+_PROFILE = f"pytest_modelperf profile {_MODEL}"
+_COMPARE = f"pytest_modelperf compare {_MODEL}"
+_WHATIF = f"pytest_modelperf whatif {_MODEL} {_QUICKLY}"
+_TEST = f"pytest -q -p pytest_modelperf.plugin --modelperf {_MODEL}"
+_FILES = "--html {0}.html --json {0}.json"
+_TYPED = {
+    "profile --static": f"{_PROFILE} --static",
+    "profile --static --sparsity": f"{_PROFILE} --static --sparsity",
+    "shapes": f"pytest_modelperf shapes {_MODEL} --output shaped.onnx",
+    "profile": f"{_PROFILE} {_QUICKLY}",
+    "profile, all files": f"{_PROFILE} {_QUICKLY} {_FILES.format('profile')} --csv profile.csv "
+    "--trace trace.json",
+    "profile --roofline": f"{_PROFILE} {_QUICKLY} --roofline",
+    "profile --name first": f"{_PROFILE} {_QUICKLY} --name first --replace",
+    "profile --name second": f"{_PROFILE} {_QUICKLY} --name second --replace",
+    "profiles --compare": f"pytest_modelperf profiles {_MODEL} --compare first second",
+    **{f"compare, {name}": f"{_COMPARE} '{name}.onnx' {_QUICKLY}" for name in VARIANTS},
+    "compare, all files": f"{_COMPARE} '{_OTHER}' {_QUICKLY} {_FILES.format('compare')} "
+    "--markdown compare.md",
+    "whatif --prune": f"{_WHATIF} --prune 0.5",
+    "whatif --prune-channels": f"{_WHATIF} --prune-channels 0.5",
+    "whatif --quantize": f"{_WHATIF} --quantize int8-dynamic",
+    "sweep": f"pytest_modelperf sweep {_MODEL} --batch 1,2 {_QUICKLY}",
+    "trace": f"pytest_modelperf trace {_RUNTIME_PROFILE}",
+    "pytest, recording": f"{_TEST} --modelperf-update-baseline",
+    "pytest, unchanged": _TEST,
+}
+COMMANDS = (
+    *(Command(name, shlex.split(typed)) for name, typed in _TYPED.items()),
+    Command("pytest, other weights", shlex.split(_TEST), model=_OTHER),
+)
 
 
 # -- a process, and what it took

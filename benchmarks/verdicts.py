@@ -113,7 +113,7 @@ class Group(Setting):
 def measure(options: argparse.Namespace) -> Rows:
     counts = {SAME: options.aa, "+5 %": options.slower, "+10 %": options.slower}
     plan = plan_comparisons(LOADS[:1] if options.quiet else LOADS[:2], options.cores, counts)
-    bench = Bench(options.folder, write_models(options.folder), has_peers=not options.no_peers)
+    bench = Bench(options.folder, write_models(options.folder))
     return {"answers": grouped_answers(bench.run(plan))}
 
 
@@ -137,7 +137,6 @@ class Bench:
 
     folder: Path
     models: Mapping[str, Path]
-    has_peers: bool
 
     def run(self, plan: Sequence[Setting]) -> list[Answer]:
         """The answers there are, those of earlier runs in this folder first."""
@@ -163,20 +162,19 @@ class Bench:
         started = time.monotonic()
         verdict = decide(before, after, cores)
         yield answer(DUET, verdict.value)
-        if self.has_peers:
-            place = self.folder / f"{setting.machine.replace(' ', '')}-{cores}"
-            stored = place / "stored.json"
-            if not stored.exists():
-                place.mkdir(exist_ok=True)
-                run_peer(before, place, cores, is_first=True)
-                stored.write_text(json.dumps(list(samples_of(before, cores))))
-            started = time.monotonic()
-            has_failed = run_peer(after, place, cores, is_first=False)
-            yield answer(PEER, "regressed" if has_failed else "passed")
-            started = time.monotonic()
-            now, earlier = samples_of(after, cores), json.loads(stored.read_text())
-            is_slower = scipy.stats.mannwhitneyu(now, earlier, alternative="greater").pvalue < 0.05
-            yield answer(RANKS, "regressed" if is_slower else "passed")
+        place = self.folder / f"{setting.machine.replace(' ', '')}-{cores}"
+        stored = place / "stored.json"
+        if not stored.exists():
+            place.mkdir(exist_ok=True)
+            run_peer(before, place, cores, is_first=True)
+            stored.write_text(json.dumps(list(samples_of(before, cores))))
+        started = time.monotonic()
+        has_failed = run_peer(after, place, cores, is_first=False)
+        yield answer(PEER, "regressed" if has_failed else "passed")
+        started = time.monotonic()
+        now, earlier = samples_of(after, cores), json.loads(stored.read_text())
+        is_slower = scipy.stats.mannwhitneyu(now, earlier, alternative="greater").pvalue < 0.05
+        yield answer(RANKS, "regressed" if is_slower else "passed")
 
 
 def _since(started: float) -> float:
@@ -390,5 +388,4 @@ if __name__ == "__main__":
     program.number("--slower", 50, "comparisons of each slowdown")
     program.numbers("--cores", (1, 2), "core counts")
     program.flag("--quiet", "without added noise")
-    program.flag("--no-peers", "the duet alone")
     sys.exit(program.run(measure))

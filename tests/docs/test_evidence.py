@@ -327,16 +327,6 @@ def test_small_forms_are_not_stored(programs: Path) -> None:
     assert not (programs / "results").exists()
 
 
-def test_how_long_it_takes_is_known_of_the_same_command_alone(programs: Path) -> None:
-    benchmark, form = program(programs, "first", "--aa 3")
-    assert benchmark.minutes_of(form) is None
-    (programs / "results").mkdir()
-    stored = result_of({}, seconds=300.0, command="python benchmarks/first.py --aa 3")
-    benchmark.stored.write_text(results.dump(stored))
-    assert benchmark.minutes_of(form) == 5.0
-    assert benchmark.minutes_of("--aa 4") is None
-
-
 def test_a_long_one_runs_if_it_is_named_or_all_are_asked_for() -> None:
     short, long = Benchmark("a", "?", "q", "u", "f"), Benchmark("b", "?", "q", None, "f")
     plan = evidence.plan_runs
