@@ -9,17 +9,21 @@ on both sides.
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
-from real_variants import PREFIX, Cost, constants_of, copy_of, insert_nodes, repeat_block
+from real_variants import PREFIX, constants_of, copy_of, costs_of, insert_nodes, repeat_block
 
 from pytest_modelperf.graph.stored_tensors import used_names
+from pytest_modelperf.profiler.request import ProfileRequest
 
 Change: TypeAlias = Callable[[ModelProto], "ModelProto | None"]
 Array: TypeAlias = npt.NDArray[Any]
@@ -148,8 +152,11 @@ def add_block(model: ModelProto) -> ModelProto | None:
     The weights of the copy are those of the block in another order: the engine shares the packed
     form of equal weights, so a copy with equal ones would be faster than a trained one.
     """
-    tensors = tensors_of(model)
-    made = repeat_block(model, _costs(model, tensors), residual_scale=_RESIDUAL_SCALE)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "model.onnx")
+        onnx.save(model, path)
+        costs = costs_of(path, ProfileRequest())
+    made = repeat_block(model, costs, residual_scale=_RESIDUAL_SCALE)
     if made is None:
         return None
     known = {weight.name for weight in model.graph.initializer}
@@ -189,24 +196,15 @@ CHANGES: Mapping[str, Change] = {
 
 def tensors_of(model: ModelProto) -> dict[str, Tensor]:
     """Types and shapes of all tensors that shape inference finds, for a batch of 1."""
-    light = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    light.functions.extend(model.functions)
-    light.graph.name = model.graph.name
-    light.graph.node.extend(model.graph.node)
-    light.graph.output.extend(model.graph.output)
-    for value in model.graph.input:
-        copy = light.graph.input.add()
-        copy.CopyFrom(value)
-        for size in copy.type.tensor_type.shape.dim:
+    light = copy_of(model)
+    for value in light.graph.input:
+        for size in value.type.tensor_type.shape.dim:
             if not size.HasField("dim_value"):
                 size.dim_value = 1
-    for weight in model.graph.initializer:
-        if math.prod(weight.dims) <= _LARGEST_SHAPE:
-            light.graph.initializer.append(weight)
-        else:
-            light.graph.initializer.add(
-                name=weight.name, dims=weight.dims, data_type=weight.data_type
-            )
+    del light.graph.value_info[:]
+    for weight in light.graph.initializer:
+        if math.prod(weight.dims) > _LARGEST_SHAPE:
+            weight.ClearField("raw_data")
     graph = shape_inference.infer_shapes(light, data_prop=True).graph
     found = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
@@ -219,33 +217,6 @@ def tensors_of(model: ModelProto) -> dict[str, Tensor]:
     for weight in model.graph.initializer:
         found[weight.name] = Tensor(weight.data_type, tuple(weight.dims))
     return found
-
-
-def _costs(model: ModelProto, tensors: Mapping[str, Tensor]) -> dict[str, Cost]:
-    """MACs of the products of a model, and the shapes of its float tensors."""
-    costs = {}
-    for node in model.graph.node:
-        made = tensors.get(node.output[0])
-        if made is not None:
-            costs[node.output[0]] = Cost(
-                _macs(node, made, tensors), made.shape if made.is_float else None
-            )
-    return costs
-
-
-def _macs(node: NodeProto, made: Tensor, tensors: Mapping[str, Tensor]) -> int:
-    if made.sizes is None or node.op_type not in {"Conv", "Gemm", "MatMul", "MatMulInteger"}:
-        return 0
-    weight = tensors.get(node.input[1])
-    sizes = None if weight is None else weight.sizes
-    if sizes is None or len(sizes) < 2:
-        return 0
-    if node.op_type == "Conv":
-        depth = math.prod(sizes[1:])
-    else:
-        is_turned = node.op_type == "Gemm" and _attribute(node, "transB", 0)
-        depth = sizes[-1 if is_turned else -2]
-    return math.prod(made.sizes) * depth
 
 
 # -- how a model is edited

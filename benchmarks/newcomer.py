@@ -32,7 +32,7 @@ from expected import Expectation
 from kept import keep_row, read_rows
 from measuring import Program, say
 from program_repositories import find_wheel
-from real_variants import Cost, repeat_block
+from real_variants import costs_of, repeat_block
 from results import Result, Rows
 from shown import markdown, percent
 
@@ -40,8 +40,7 @@ from pytest_modelperf.files.documents import read_table
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.replaced import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin
-from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.prepare import Model
+from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.spec.declaring import read_models
 
 MOST_COMMANDS = 6
@@ -215,21 +214,20 @@ def retrained_model(model: Path) -> bytes:
 def slower_model(model: Path, project: Path) -> tuple[str, bytes] | None:
     """The name of the change, and the slower model; None if no change applies to the model."""
     twin = make_twin(open_model(model))
-    proto = repeat_block(twin.proto, costs_of(model, project), SHARE)
+    proto = repeat_block(twin.proto, costs_of(model, request_of(model, project)), SHARE)
     if proto is not None:
         return BLOCK, _rebuilt(Twin(twin.name, proto))
     doubled = double_layer(onnx.load(model))
     return None if doubled is None else (LAYER, doubled.SerializeToString())
 
 
-def costs_of(model: Path, project: Path) -> dict[str, Cost]:
-    """MACs and output shape of each node, at the sizes of the table that was written."""
+def request_of(model: Path, project: Path) -> ProfileRequest:
+    """The sizes of the table that was written."""
     table = read_table(project / "pyproject.toml") or {}
     spec = read_models(table["models"], "[tool.modelperf.models").own(model.name)
     if spec is None:
         raise ValueError(f"{model.name} has no table")
-    layers = Model.load(model, spec.request(), Extensions()).static.layers
-    return {each.id: Cost(each.macs or 0, each.output_shape) for each in layers}
+    return spec.request()
 
 
 def _rebuilt(twin: Twin) -> bytes:

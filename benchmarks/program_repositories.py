@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+from commands import with_sources
 from onnx import TensorProto, helper
 from real_variants import insert_nodes
-from stranger_programs import PROGRAM, Edit, MoreKernels, Program, Slowdown
+from stranger_programs import PROGRAM, Edit, Program, Slowdown
 
 from pytest_modelperf.stats.estimates import typical_interval
 from pytest_modelperf.stats.slowdowns import low_time
@@ -140,7 +141,8 @@ def planted(change: Slowdown | None, folder: Path) -> Iterator[None]:
         else:
             apply_edits(change.edits, folder)
             if change.model is not None:
-                add_kernels(change.model, folder)
+                path = folder / change.model.path
+                onnx.save(with_kernels(onnx.load(path), change.model.kernels), path)
         yield
     finally:
         git(folder, "checkout", "--quiet", "--", ".")
@@ -155,23 +157,13 @@ def apply_edits(edits: Sequence[Edit], folder: Path) -> None:
         path.write_bytes(text.replace(edit.old, edit.new).encode("utf-8"))
 
 
-def add_kernels(change: MoreKernels, folder: Path) -> None:
-    path = folder / change.path
-    onnx.save(with_kernels(onnx.load(path), change.kernels), path)
-
-
 def with_kernels(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
     """The model with a chain of Erf over its first input, whose result adds 0 to an output."""
     graph = model.graph
-    output = next(
-        each.name for each in graph.output if each.type.tensor_type.elem_type == TensorProto.FLOAT
-    )
-    node, place = next(
-        (node, place)
-        for node in graph.node
-        for place, name in enumerate(node.output)
-        if name == output
-    )
+    floats = [o.name for o in graph.output if o.type.tensor_type.elem_type == TensorProto.FLOAT]
+    output = floats[0]
+    index = next(index for index, node in enumerate(graph.node) if output in node.output)
+    node = graph.node[index]
     chain = [helper.make_node("Cast", [graph.input[0].name], ["erf_0"], to=TensorProto.FLOAT)]
     chain += [
         helper.make_node("Erf", [f"erf_{number}"], [f"erf_{number + 1}"], f"erf_{number}")
@@ -181,9 +173,9 @@ def with_kernels(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
         helper.make_node("ReduceMax", [f"erf_{count}"], ["erf_max"], keepdims=0),
         helper.make_node("Mul", ["erf_max", _ZERO], ["erf_none"]),
     ]
-    node.output[place] = f"{output}_before"
+    node.output[:] = [f"{name}_before" if name == output else name for name in node.output]
     last = helper.make_node("Add", [f"{output}_before", "erf_none"], [output])
-    insert_nodes(graph, list(graph.node).index(node) + 1, [*chain, last], {})
+    insert_nodes(graph, index + 1, [*chain, last], {})
     graph.initializer.append(helper.make_tensor(_ZERO, TensorProto.FLOAT, [], [0.0]))
     return model
 
@@ -274,9 +266,4 @@ def _timer(tree: Path, site: Path) -> Iterator[_Timer]:
 
 def environment(site: Path, **variables: str) -> dict[str, str]:
     """The variables of a process that imports what the programs need."""
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH")))),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **variables,
-    }
+    return {**os.environ, **with_sources(str(site)), "PYTHONDONTWRITEBYTECODE": "1", **variables}

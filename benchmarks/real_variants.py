@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.prepare import Model
+from pytest_modelperf.profiler.request import ProfileRequest
 
 ProtoT = TypeVar("ProtoT", ModelProto, NodeProto)
 
@@ -31,6 +36,12 @@ class Cost:
 
     macs: int
     shape: tuple[int | None, ...] | None
+
+
+def costs_of(model: Path, request: ProfileRequest) -> dict[str, Cost]:
+    """MACs and output shape of each node by the name of its first output."""
+    layers = Model.load(model, request, Extensions()).static.layers
+    return {each.id: Cost(each.macs or 0, each.output_shape) for each in layers}
 
 
 def add_load(twin: ModelProto, rows: int) -> ModelProto:

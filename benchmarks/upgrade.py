@@ -29,17 +29,11 @@ from shown import percent, table
 from pytest_modelperf.bisect.records import RangeKind, Version, VersionRange
 from pytest_modelperf.bisect.request import BisectRequest
 from pytest_modelperf.bisect.search import SearchRule
-from pytest_modelperf.comparing.by_running import Details
-from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Tolerances
-from pytest_modelperf.comparing.request import CompareRequest
 from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.model_request import ModelRun
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
 from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.stats.records import rounds_within
 
 PACKAGE = "onnxruntime"
 VERSIONS = ("1.20.1", "1.23.2", "1.26.0", "1.30.0", "1.32.0")
@@ -116,7 +110,7 @@ def measure(options: argparse.Namespace) -> Rows:
     reduced = measure_reduction(path, halving)
     return {
         "model": [{"first": options.versions[0]}],
-        "upgrades": list(measure_upgrades(str(path), options.versions, setup)),
+        "upgrades": list(measure_upgrades(path, options.versions, options.max_seconds)),
         "bisect": [halving],
         "reduction": [] if reduced is None else [reduced],
     }
@@ -134,34 +128,26 @@ def make_chain() -> onnx.ModelProto:
     return draft.model(last, [1, _CHANNELS, _SIDE, _SIDE])
 
 
-def measure_upgrades(model: str, versions: Sequence[str], setup: Setup) -> Iterator[Upgrade]:
+def measure_upgrades(model: Path, versions: Sequence[str], max_seconds: float) -> Iterator[Upgrade]:
     """Each version but the first, compared with that."""
-    first, *others = (ModelRun(model, setup, (f"{PACKAGE}=={name}",)) for name in versions)
-    for each in (first, *others):
-        make_environment(each.requirements)
-    for name, side in zip(versions[1:], others, strict=True):
+    first, *others = (f"{PACKAGE}=={name}" for name in versions)
+    limits = (f"--tolerance=p50={TOLERANCE:g}", f"--max-seconds={max_seconds:g}")
+    for requirement in (first, *others):
+        make_environment([requirement])
+    for name, requirement in zip(versions[1:], others, strict=True):
         begun = time.monotonic()
-        make_environment(side.requirements)
-        yield _compare(name, first, side, time.monotonic() - begun)
-
-
-def _compare(name: str, first: ModelRun, side: ModelRun, found_seconds: float) -> Upgrade:
-    rounds = rounds_within(side.setup.policy.max_seconds)
-    gate = Gate(tolerances=Tolerances(shares=((50.0, TOLERANCE),)), rounds=rounds)
-    asked = CompareRequest(
-        before=first, after=side, request=ProfileRequest(), gate=gate, details=Details.NEVER
-    )
-    (case,) = asked.run(Extensions()).cases
-    if case.failure is not None:
-        raise SystemExit(f"{name}: {case.failure}")
-    metric = case.metric("latency_p50")
-    if metric is None or metric.interval is None:
-        raise SystemExit(f"{name}: p50 was not judged")
-    low, high = metric.interval
-    return Upgrade(
-        name, metric.after or 0.0, metric.ratio or 1.0, low, high, metric.confidence or 0.0,
-        metric.verdict.value, case.rounds or 0, found_seconds,
-    )  # fmt: skip
+        make_environment([requirement])
+        found_seconds = time.monotonic() - begun
+        sides = (f"--requirement-a={first}", f"--requirement-b={requirement}")
+        ran = run_modelperf("compare", model, model, options=(*limits, *sides))
+        if not ran.p50:
+            raise SystemExit(f"{name}: {ran.output}")
+        p50 = ran.p50
+        low, high = p50["interval"]
+        yield Upgrade(
+            name, p50["after"], p50["ratio"], low, high, p50["confidence"], p50["verdict"],
+            ran.case()["rounds"], found_seconds,
+        )  # fmt: skip
 
 
 def measure_bisect(model: str, versions: Sequence[str], setup: Setup) -> Halving:
