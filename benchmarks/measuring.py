@@ -1,16 +1,7 @@
 """The program around a measurement.
 
-A benchmark is a program of this folder. It has two pure functions, which make tables and
-expectations of a stored document, and one that measures:
-
-    def tables(result: Result) -> dict[str, str]:
-        '''Its tables in Markdown by the names of their blocks in the docs.'''
-
-    def expectations(result: Result) -> tuple[Expectation, ...]:
-        '''What was expected, what was found, and whether that will do.'''
-
-    def measure(options: argparse.Namespace) -> Rows:
-        '''What was measured: no medians, ratios or verdicts on it.'''
+A benchmark is a program of this folder. It has two pure functions, `tables` and `expectations`,
+which make Markdown and judgements of a stored document, and one that measures and judges nothing:
 
     if __name__ == "__main__":
         program = Program("overhead", __doc__, tables, expectations)
@@ -47,7 +38,10 @@ from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.hardware import MACHINE
 
 # Where something is stored does not belong to what was measured.
-_PATH_OPTIONS = ("--json", "--folder")
+_PATH_OPTIONS = {
+    "--json": "write what was found to this file",
+    "--folder": "keep what is found here, and go on from it",
+}
 
 Measure: TypeAlias = Callable[[argparse.Namespace], Rows]
 Tables: TypeAlias = Callable[[Result], Mapping[str, str]]
@@ -69,14 +63,13 @@ class Program:
         expectations: Expectations,
         peers: Sequence[str] = (),
     ) -> None:
-        self.name, self.tables, self.expectations = name, tables, expectations
-        self.peers = peers
+        self.name, self.peers = name, peers
+        self.tables, self.expectations = tables, expectations
         self.decides: Callable[[Expectation], bool] = lambda _: True
         summary = (doc or "").partition("\n")[0]
         self.parser = argparse.ArgumentParser(description=summary, allow_abbrev=False)
-        add = self.parser.add_argument
-        add("--json", type=Path, metavar="FILE", help="write what was found to FILE")
-        add("--folder", type=Path, help="keep what is found here, and go on from it")
+        for option, what in _PATH_OPTIONS.items():
+            self.parser.add_argument(option, type=Path, help=what)
 
     def number(self, option: str, default: float, what: str) -> None:
         """Add an option for a number of the type of its default."""
@@ -206,11 +199,7 @@ def missing_packages(names: Sequence[str]) -> str | None:
 
 def without_paths(arguments: Sequence[str]) -> tuple[str, ...]:
     """Those that say what was measured, without those for where it was stored."""
-    kept = []
-    left = iter(arguments)
-    for argument in left:
-        if argument in _PATH_OPTIONS:
-            next(left, None)
-        elif not argument.startswith(tuple(f"{name}=" for name in _PATH_OPTIONS)):
-            kept.append(argument)
-    return tuple(kept)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in _PATH_OPTIONS:
+        parser.add_argument(option)
+    return tuple(parser.parse_known_args(arguments)[1])

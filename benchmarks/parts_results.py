@@ -154,8 +154,8 @@ class Held:
 
     @property
     def is_near(self) -> bool | None:
-        """Whether the figure is near the truth; None if one of them is not known."""
-        if self.error is None or not self.truth.is_known:
+        """Whether the figure of parts is near the truth; None if one of them is not known."""
+        if self.check.how != PARTS or self.error is None or not self.truth.is_known:
             return None
         return abs(self.error) <= self.truth.allowed_error
 
@@ -169,7 +169,9 @@ class Held:
     def meets_truth(self) -> bool | None:
         """Whether the interval that was told meets that of the truth; None without both."""
         low, high = self.check.low, self.check.high
-        if low is None or high is None or self.truth.low is None or self.truth.high is None:
+        if self.check.how != PARTS or low is None or high is None:
+            return None
+        if self.truth.low is None or self.truth.high is None:
             return None
         return low <= self.truth.high and self.truth.low <= high
 
@@ -331,16 +333,12 @@ def expected(found: Found) -> Iterator[Expectation]:
 
 def _near(held: Iterable[Held]) -> list[bool]:
     """Whether each figure of parts is near its truth, if that is known."""
-    return [each.is_near for each in held if each.check.how == PARTS and each.is_near is not None]
+    return [each.is_near for each in held if each.is_near is not None]
 
 
 def _meets(held: Iterable[Held]) -> list[bool]:
     """Whether each interval of parts meets that of its truth."""
-    return [
-        each.meets_truth
-        for each in held
-        if each.check.how == PARTS and each.meets_truth is not None
-    ]
+    return [each.meets_truth for each in held if each.meets_truth is not None]
 
 
 def _median_seconds(held: Iterable[Held]) -> str:

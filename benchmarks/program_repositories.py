@@ -17,6 +17,7 @@ from pathlib import Path
 
 import onnx
 from commands import with_sources
+from long_duet import Slowdown as Timed
 from onnx import TensorProto, helper
 from real_variants import insert_nodes
 from stranger_programs import PROGRAM, Edit, Program, Slowdown
@@ -184,17 +185,6 @@ def with_kernels(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
 
 
 @dataclass(frozen=True, slots=True)
-class TrueSize:
-    """How many times as long a call takes, by pairs of fresh processes in turn."""
-
-    before_ms: float
-    ratio: float
-    low: float
-    high: float
-    rounds: int
-
-
-@dataclass(frozen=True, slots=True)
 class Trees:
     """The work tree of a program, a worktree of its first commit, and what both import."""
 
@@ -205,8 +195,8 @@ class Trees:
 
 def time_slowdown(
     change: Slowdown | None, trees: Trees, rounds: int, round_ns: float = ROUND_NS
-) -> TrueSize:
-    """The program as it was beside the changed one."""
+) -> Timed:
+    """How many times as long a call takes, by pairs of fresh processes in turn."""
     ratios, before_ms = [], []
     with planted(change, trees.folder):
         for number in range(rounds):
@@ -221,7 +211,7 @@ def time_slowdown(
             before_ms.append(low_time([old]) / 1e6)
     low, high = typical_interval(ratios, _CONFIDENCE)
     ratio = math.exp(statistics.fmean(map(math.log, ratios)))
-    return TrueSize(statistics.median(before_ms), ratio, low, high, rounds)
+    return Timed(ratio, low, high, rounds, statistics.median(before_ms))
 
 
 _Timer = Callable[[int], "list[int]"]

@@ -1,4 +1,4 @@
-"""Slower variants of a model: with a load beside it, or with one block more.
+"""Slower variants of a model: with a load beside it, one block more, or its heaviest layer twice.
 
 These functions only change the graph; real.py measures how much slower a variant is.
 """
@@ -12,7 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+)
 
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.prepare import Model
@@ -26,6 +34,9 @@ LOAD_WIDTH = 64
 LOAD_NAME = "benchmark_load"
 # Prefix of the names of everything that is added.
 PREFIX = "benchmark_"
+_LAYERS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul"})
+# Of a layer that runs twice: other weights, or an engine would compute both from one.
+_SCALE = 0.5
 # Limits of the share of MACs of a block that is repeated.
 MOST_SHARE, LEAST_SHARE = 0.12, 0.02
 
@@ -169,6 +180,65 @@ def _repeated(twin: ModelProto, block: _Block, residual_scale: float | None) -> 
         result = total
     insert_nodes(graph, block.stop, added, {block.after: result})
     return made
+
+
+# -- the heaviest layer twice
+
+
+def double_layer(model: ModelProto) -> ModelProto | None:
+    """The model with the layer of most weights in each graph computed twice, and both added.
+
+    The second time it has other weights. None if no graph of the model has a layer with weights.
+    """
+    made = copy_of(model)
+    count = sum(_double(graph, weights) for graph, weights in _graphs(made.graph, {}))
+    return made if count else None
+
+
+def _graphs(
+    graph: GraphProto, outer: Mapping[str, TensorProto]
+) -> Iterator[tuple[GraphProto, Mapping[str, TensorProto]]]:
+    """Each graph of a model with the weights that its nodes can read."""
+    weights = dict(outer) | {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            for each in node.attribute:
+                if each.name == "value":
+                    weights[node.output[0]] = each.t
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from _graphs(attribute.g, weights)
+    yield graph, weights
+
+
+def _double(graph: GraphProto, weights: Mapping[str, TensorProto]) -> bool:
+    """Whether a layer of the graph runs twice now."""
+    layers = [
+        (len(numpy_helper.to_array(weights[name]).tobytes()), -index, name)
+        for index, node in enumerate(graph.node)
+        if node.op_type in _LAYERS and not node.domain
+        for name in node.input[1:2]
+        if name in weights
+    ]
+    if not layers:
+        return False
+    _, place, name = max(layers)
+    node = graph.node[-place]
+    values = numpy_helper.to_array(weights[name])
+    other = f"{PREFIX}weight_{name}"
+    graph.initializer.append(numpy_helper.from_array((values * _SCALE).astype(values.dtype), other))
+    again = copy_of(node)
+    again.name = f"{PREFIX}again_{node.name or node.output[0]}"
+    again.input[1] = other
+    added = [again]
+    for index, output in enumerate(node.output):
+        if output:
+            pair = [f"{PREFIX}once_{output}", f"{PREFIX}twice_{output}"]
+            node.output[index], again.output[index] = pair
+            added.append(helper.make_node("Add", pair, [output], f"{PREFIX}sum_{output}"))
+    insert_nodes(graph, 1 - place, added, {})
+    return True
 
 
 # -- graphs

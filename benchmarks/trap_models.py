@@ -21,8 +21,6 @@ Value: TypeAlias = "Array | Sequence[float] | float"
 
 _OPERANDS = re.compile(r"\(([^()]*)\)(?! =>)")
 _LITERAL = re.compile(r"\[?-?[\d.]+(?:, -?[\d.]+)*\]?|true")
-# The engine folds no constants with this option.
-UNOPTIMIZED = {"graph_optimization_level": "none"}
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,14 @@ class Trap:
         return " ".join(filter(None, (self.recipe.operator, self.recipe.variant, f"({self.way})")))
 
     @property
-    def options(self) -> Mapping[str, str]:
-        """The options of the engine."""
-        return UNOPTIMIZED if self.way == "unoptimized" else {}
+    def is_optimized(self) -> bool:
+        return self.way != "unoptimized"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings of its table: without optimization the engine folds no constants."""
+        none = '{graph_optimization_level = "none"}'
+        return {} if self.is_optimized else {"engine_options": none}
 
     def model(self, *, slower: bool) -> ModelProto:
         recipe = self.recipe

@@ -21,13 +21,13 @@ import numpy as np
 import onnx
 import onnxruntime
 from bare_sessions import start_session, time_ratio
-from commands import run_pytest
+from commands import run_pytest, write_settings
 from expected import Expectation, expect_none
 from kept import keep_row, read_rows
 from measuring import Program, say
 from results import Result, Rows
 from shown import grouped, markdown, table
-from trap_models import RECIPES, Trap, traps
+from trap_models import Trap, traps
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
 
@@ -68,7 +68,7 @@ class Sprung:
 
 def measure(options: argparse.Namespace) -> Rows:
     """Record and check the traps that the folder lacks, some in each run of pytest."""
-    chosen = [trap for trap in traps() if trap.recipe.operator in options.only][:: options.every]
+    chosen = traps()[:: options.every]
     known = {row["name"] for row in read_rows(options.folder, "traps")}
     left = iter([trap for trap in chosen if trap.name not in known])
     while batch := list(islice(left, _BATCH)):
@@ -84,30 +84,21 @@ def measure(options: argparse.Namespace) -> Rows:
 def spring(batch: Sequence[Trap], project: Path) -> Iterator[Sprung]:
     """The results of traps that share a project.
 
-    What a plan settles depends on no time, so the runs wait for no other measurement.
+    What a plan settles is decided before any measurement. So these are short, and wait for no other.
     """
     placed = {f"m{index:02}.onnx": trap for index, trap in enumerate(batch)}
-    (project / "pyproject.toml").write_text(settings_of(placed))
+    write_settings(project, {name: trap.settings for name, trap in placed.items()})
     for slower, option in ((False, "--modelperf-update-baseline"), (True, "--modelperf-strict")):
         for name, trap in placed.items():
             onnx.save(trap.model(slower=slower), project / name)
-        ran = run_pytest(project, option, environment={LOCK_VARIABLE: str(project / ".measuring")})
+        own = {LOCK_VARIABLE: str(project / ".measuring")}
+        ran = run_pytest(project, option, "--modelperf-max-seconds=0.1", environment=own)
         if ran.code not in {0, 1} or not ran.cases:
             raise RuntimeError(f"pytest ended with {ran.code}\n{ran.output}")
     cases = {case["model"]["name"]: case for case in ran.cases}
     for name, trap in placed.items():
         case, ratio = cases.get(name, {}), round(confirm(trap), 3)
         yield Sprung(trap.name, trap.recipe.operator, ratio, case.get("verdict"), case.get("how"))
-
-
-def settings_of(placed: Mapping[str, Trap]) -> str:
-    """The shortest measurement: what settles a case is decided before it."""
-    text = "[tool.modelperf]\nmax_seconds = 0.1\n"
-    for name, trap in placed.items():
-        text += f'\n[tool.modelperf.models."{name}"]\n'
-        options = ", ".join(f'{key} = "{value}"' for key, value in trap.options.items())
-        text += f"engine_options = {{{options}}}\n" if options else ""
-    return text
 
 
 def confirm(trap: Trap) -> float:
@@ -125,7 +116,7 @@ def confirm(trap: Trap) -> float:
 def start(trap: Trap, *, slower: bool) -> onnxruntime.InferenceSession:
     """A session of one thread."""
     none = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options = {"graph_optimization_level": none} if trap.options else {}
+    options = {} if trap.is_optimized else {"graph_optimization_level": none}
     model = trap.model(slower=slower).SerializeToString()
     return start_session(model, log_severity_level=4, **options)
 
@@ -175,6 +166,5 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
 
 if __name__ == "__main__":
     program = Program("traps", __doc__, tables, expectations)
-    program.choose("--only", dict.fromkeys(recipe.operator for recipe in RECIPES))
     program.number("--every", 1, "one trap in so many")
     sys.exit(program.run(measure))

@@ -31,7 +31,7 @@ from bare_sessions import profile_runs
 from changes import CHANGES
 from commands import run_modelperf
 from expected import Expectation, expect_none, expect_share
-from kept import keep_row, read_records, read_rows
+from kept import keep_row, read_rows
 from loads import BUSY, QUIET, loaded
 from measuring import Program, say
 from onnx import ModelProto
@@ -56,16 +56,6 @@ _FIGURE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, (?:measured in place|by 
 _NOISE = re.compile(r"([+-]?\d+\.\d+) ms(?: \(.*?\))?, within the noise")
 # A figure of a profiled layer.
 _OTHER = re.compile(r"x as long| ms, \d+ %$")
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The conditions of one comparison. With `is_undone`, the changed model is the one before."""
-
-    load: str
-    model: str
-    change: str
-    is_undone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +99,20 @@ def asked_for(folder: Path, kind: str, options: argparse.Namespace) -> list[dict
 
 def compare_all(bench: Bench, load: str, model: str, changes: Sequence[str]) -> None:
     """Compares a model with each changed one, in both directions, unless that is stored."""
-    known = set(read_records(read_rows(bench.folder, "comparisons"), Setting))
+    known = read_rows(bench.folder, "comparisons")
     for change in changes:
-        both = [Setting(load, model, change), Setting(load, model, change, is_undone=True)]
-        left = [setting for setting in both if setting not in known]
+        setting = {"load": load, "model": model, "change": change}
+        done = {row["is_undone"] for row in known if setting.items() <= row.items()}
         with bench.sides(model, change) as sides:
             if sides is None:
                 continue
             words = words_of_change(*map(onnx.load, sides))
-            for setting in left:
-                before, after = reversed(sides) if setting.is_undone else sides
+            for is_undone in sorted({False, True} - done):
+                before, after = reversed(sides) if is_undone else sides
                 told = read_reasons(_run("compare", before, after), words)
-                keep_row(bench.folder, "comparisons", {**asdict(setting), **asdict(told)})
+                keep_row(
+                    bench.folder, "comparisons", {**setting, "is_undone": is_undone, **asdict(told)}
+                )
 
 
 def profile_once(bench: Bench, load: str, model: str) -> None:

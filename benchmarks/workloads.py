@@ -3,9 +3,7 @@
 Encoders and convolutions run on workloads of two to six sizes, equally often or very unequally. An
 unchanged model is compared with itself with other weights. Each model has a product that works on
 what the largest input has beyond the second largest. In a slower one this product is wider, so only
-the largest member takes longer, by about 10 %. How much that is, is timed without the package:
-sessions of both models run in turn. A comparison is one of `modelperf.api.compare` with the
-tolerances that are usual.
+the largest member takes longer, by about 10 %, which is timed without the package.
 """
 
 from __future__ import annotations

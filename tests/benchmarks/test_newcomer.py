@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from doubled_layer import double_layer
 from newcomer import (
     BLOCK,
     LAYER,
@@ -25,6 +24,7 @@ from newcomer import (
     told_commands,
 )
 from onnx.reference import ReferenceEvaluator
+from real_variants import double_layer
 from results import Result
 
 from pytest_modelperf.init.records import Project

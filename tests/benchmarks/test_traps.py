@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import write_settings
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 from results import Result
 from trap_models import RECIPES, array_of, name_constants, traps
-from traps import Sprung, expectations, make_feeds, settings_of, start, tables
+from traps import Sprung, expectations, make_feeds, start, tables
 
 from pytest_modelperf.graph.deciding_inputs import deciding_inputs
 from tests.docs.test_evidence import result_of
@@ -70,13 +72,13 @@ def test_numbers_among_operands_are_constants() -> None:
     )
 
 
-def test_only_traps_with_options_of_the_engine_have_them_in_their_table() -> None:
+def test_only_traps_with_options_of_the_engine_have_them_in_their_table(tmp_path: Path) -> None:
     chosen = {
         way: next(trap for trap in traps() if trap.way == way) for way in ("stored", "unoptimized")
     }
-    assert settings_of(chosen).splitlines()[3:] == [
+    write_settings(tmp_path, {name: trap.settings for name, trap in chosen.items()})
+    assert (tmp_path / "pyproject.toml").read_text().splitlines() == [
         '[tool.modelperf.models."stored"]',
-        "",
         '[tool.modelperf.models."unoptimized"]',
         'engine_options = {graph_optimization_level = "none"}',
     ]
