@@ -84,7 +84,7 @@ def measure(options: argparse.Namespace) -> Rows:
 def spring(batch: Sequence[Trap], project: Path) -> Iterator[Sprung]:
     """The results of traps that share a project.
 
-    What a plan settles is decided before any measurement. So these are short, and wait for no other.
+    What a plan settles is decided before any measurement, so these are short and wait for no other.
     """
     placed = {f"m{index:02}.onnx": trap for index, trap in enumerate(batch)}
     write_settings(project, {name: trap.settings for name, trap in placed.items()})
