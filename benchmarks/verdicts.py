@@ -29,7 +29,7 @@ from loads import LOADS, QUIET, loaded
 from measuring import Program, say
 from real import load_pair
 from results import Result, Rows, short_conditions
-from shown import grouped, markdown, median_of, table
+from shown import count_of, grouped, markdown, median_of, table
 
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict, worst
@@ -101,13 +101,6 @@ class Group(Setting):
     way: str
     answers: tuple[str, ...]
     seconds: tuple[float, ...]
-
-    @property
-    def total(self) -> int:
-        return len(self.answers)
-
-    def count(self, *answers: str) -> int:
-        return sum(answer in answers for answer in self.answers)
 
 
 def measure(options: argparse.Namespace) -> Rows:
@@ -216,7 +209,8 @@ def full_table(groups: Sequence[Group]) -> str:
 
 
 def _rate(group: Group, verdict: str) -> str:
-    return f"{group.count(verdict)} of {group.total}" if group.count(verdict) else "-"
+    count = group.answers.count(verdict)
+    return f"{count} of {len(group.answers)}" if count else "-"
 
 
 def short_table(groups: Sequence[Group]) -> str:
@@ -237,12 +231,12 @@ def short_table(groups: Sequence[Group]) -> str:
 def glance_table(groups: Sequence[Group]) -> str:
     """Return how often each way of judging was wrong, or gave no answer."""
     ways = (DUET, PEER, RANKS)
-    same = [of_way(groups, way, is_same=True) for way in ways]
-    slower = [of_way(groups, way, is_same=False) for way in ways]
-    changes = dict.fromkeys(group.change.lstrip("+") for group in slower[0])
+    same = [answers_of(groups, way, is_same=True) for way in ways]
+    slower = [answers_of(groups, way, is_same=False) for way in ways]
+    changes = dict.fromkeys(each.change.lstrip("+") for each in groups if each.change != SAME)
     every = [[*some, *others] for some, others in zip(same, slower, strict=True)]
     rows = [
-        (title, *(_share(some, verdicts) for some in among))
+        (title, *(count_of(answer in verdicts for answer in answers) for answers in among))
         for title, verdicts, among in (
             ("False alarm: unchanged model called slower", ("regressed",), same),
             (f"Missed: {' or '.join(changes)} slowdown passed", ("passed", "improved"), slower),
@@ -253,55 +247,53 @@ def glance_table(groups: Sequence[Group]) -> str:
     return markdown(header, rows, "lrrr")
 
 
-def _share(groups: Sequence[Group], verdicts: Sequence[str]) -> str:
-    return f"{count(groups, *verdicts)} of {total(groups)}" if groups else "-"
-
-
 def outcome(group: Group | None) -> str:
     """Alarms where nothing has changed, else what was found, and what was left open."""
     if group is None:
         return "-"
     noun = "alarms" if group.change == SAME else "found"
-    is_open = group.count("inconclusive")
-    said = f"{group.count('regressed')} of {group.total} {noun}"
+    is_open = group.answers.count("inconclusive")
+    said = f"{group.answers.count('regressed')} of {len(group.answers)} {noun}"
     return f"{said}, {is_open} inconclusive" if is_open else said
 
 
 def totals(groups: Sequence[Group]) -> str:
     """What a reader would add up."""
-    same, slower = of_way(groups, DUET, is_same=True), of_way(groups, DUET, is_same=False)
-    alarms = count(same, "regressed")
+    same, slower = (answers_of(groups, DUET, is_same=is_same) for is_same in (True, False))
+    alarms = same.count("regressed")
+    passed = slower.count("passed") + slower.count("improved")
     text = (
-        f"Of {total(same)} comparisons of a model with its like {alarms} raised an alarm, which "
-        f"shows the rate of false alarms to be {rate_text(alarms, total(same))}. "
-        f"Of {total(slower)} slower models "
-        f"{count(slower, 'regressed')} were found, {count(slower, 'inconclusive')} called "
-        f"inconclusive and {count(slower, 'passed', 'improved')} passed."
+        f"Of {len(same)} comparisons of a model with its like {alarms} raised an alarm, which "
+        f"shows the rate of false alarms to be {rate_text(alarms, len(same))}. "
+        f"Of {len(slower)} slower models {slower.count('regressed')} were found, "
+        f"{slower.count('inconclusive')} called inconclusive and {passed} passed."
     )
     for way, name in ((PEER, "pytest-benchmark's gate"), (RANKS, "The Mann-Whitney test")):
-        same, slower = of_way(groups, way, is_same=True), of_way(groups, way, is_same=False)
-        if total(same):
+        same, slower = (answers_of(groups, way, is_same=is_same) for is_same in (True, False))
+        if same:
             text += (
-                f" {name} raised an alarm in {count(same, 'regressed')} of {total(same)}, found "
-                f"{count(slower, 'regressed')} of {total(slower)} and passed the others."
+                f" {name} raised an alarm in {count_of(each == 'regressed' for each in same)}, "
+                f"found {count_of(each == 'regressed' for each in slower)} and passed the others."
             )
     return text
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
     """Of the duet. Under noise it may leave a question open, but not answer it wrongly."""
-    groups = result.read("answers", Group)
-    same, slower = of_way(groups, DUET, is_same=True), of_way(groups, DUET, is_same=False)
+    groups = [each for each in result.read("answers", Group) if each.way == DUET]
+    same, slower = (
+        [each for each in groups if (each.change == SAME) == is_same] for is_same in (True, False)
+    )
     found = []
+    limit = f"at most {100 * MAX_ALARMS:g} %"
     for what, among, answers in (
         ("no change, called slower or faster", same, ("regressed", "improved")),
         ("slower, called not slower", slower, ("passed", "improved")),
     ):
-        wrong, tries = count(among, *answers), total(among)
-        if among:
-            limit = f"at most {100 * MAX_ALARMS:g} %"
-            said = f"{wrong} of {tries}"
-            found.append(Expectation(what, limit, said, wrong <= MAX_ALARMS * tries))
+        wrong = [answer in answers for group in among for answer in group.answers]
+        if wrong:
+            is_met = sum(wrong) <= MAX_ALARMS * len(wrong)
+            found.append(Expectation(what, limit, count_of(wrong), is_met))
     for group in slower:
         if group.machine == QUIET:
             what = f"{group.change} on {group.cores_text}, machine as it is: found"
@@ -314,17 +306,10 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
     return tuple(found)
 
 
-def of_way(groups: Iterable[Group], way: str, *, is_same: bool) -> list[Group]:
+def answers_of(groups: Iterable[Group], way: str, *, is_same: bool) -> list[str]:
     """Those of one way of judging where nothing has changed, or where something has."""
-    return [each for each in groups if each.way == way and (each.change == SAME) == is_same]
-
-
-def count(groups: Iterable[Group], *answers: str) -> int:
-    return sum(group.count(*answers) for group in groups)
-
-
-def total(groups: Iterable[Group]) -> int:
-    return sum(group.total for group in groups)
+    chosen = (each for each in groups if each.way == way and (each.change == SAME) == is_same)
+    return [answer for group in chosen for answer in group.answers]
 
 
 def decide(before: Path, after: Path, cores: int) -> Verdict:
