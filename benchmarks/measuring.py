@@ -103,7 +103,8 @@ class Program:
         It is stored first, so that a mistake in a table costs no second run.
         """
         options = self.parser.parse_args(arguments)
-        if problem := missing_packages(self.peers):
+        peers = () if getattr(options, "no_peers", False) else self.peers
+        if problem := missing_packages(peers):
             self.parser.error(problem)
         start = Start.now(self.name, arguments)
         with tempfile.TemporaryDirectory(prefix="modelperf-bench-") as place:
@@ -111,7 +112,7 @@ class Program:
             options.folder.mkdir(parents=True, exist_ok=True)
             with _counted(options.folder / "seconds") as before:
                 rows = measure(options)
-        result = start.finish(rows, seconds_before=before, peers=self.peers)
+        result = start.finish(rows, seconds_before=before, peers=peers)
         if options.json is not None:
             options.json.write_text(dump(result), encoding="utf-8")
         expected = self.expectations(result)

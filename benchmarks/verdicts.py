@@ -106,7 +106,7 @@ class Group(Setting):
 def measure(options: argparse.Namespace) -> Rows:
     counts = {SAME: options.aa, "+5 %": options.slower, "+10 %": options.slower}
     plan = plan_comparisons(LOADS[:1] if options.quiet else LOADS[:2], options.cores, counts)
-    bench = Bench(options.folder, write_models(options.folder))
+    bench = Bench(options.folder, write_models(options.folder), has_peers=not options.no_peers)
     return {"answers": grouped_answers(bench.run(plan))}
 
 
@@ -130,6 +130,7 @@ class Bench:
 
     folder: Path
     models: Mapping[str, Path]
+    has_peers: bool
 
     def run(self, plan: Sequence[Setting]) -> list[Answer]:
         """The answers there are, those of earlier runs in this folder first."""
@@ -155,6 +156,8 @@ class Bench:
         started = time.monotonic()
         verdict = decide(before, after, cores)
         yield answer(DUET, verdict.value)
+        if not self.has_peers:
+            return
         place = self.folder / f"{setting.machine.replace(' ', '')}-{cores}"
         stored = place / "stored.json"
         if not stored.exists():
@@ -373,4 +376,5 @@ if __name__ == "__main__":
     program.number("--slower", 50, "comparisons of each slowdown")
     program.numbers("--cores", (1, 2), "core counts")
     program.flag("--quiet", "without added noise")
+    program.flag("--no-peers", "the duet alone")
     sys.exit(program.run(measure))

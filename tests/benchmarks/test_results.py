@@ -42,6 +42,7 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
 def program(*peers: str) -> Program:
     made = Program("overhead", "One line.\n\nMore.", tables, expectations, peers=peers)
     made.number("--limit", 2.0, "of a run")
+    made.flag("--no-peers", "ours alone")
     return made
 
 
@@ -80,12 +81,13 @@ def test_a_later_run_goes_on_in_its_folder_and_counts_the_time_of_both(
     assert stored.seconds == 1000 + 1 + 3
 
 
-def test_a_peer_that_is_not_installed_is_named(
+def test_a_peer_that_is_not_installed_is_named_unless_ours_runs_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
         program("not-there").run(measure, [])
     assert "not-there is not installed" in capsys.readouterr().err
+    assert program("not-there").run(measure, ["--no-peers"]) == 0
 
 
 def test_numbers_have_commas_between_them() -> None:
