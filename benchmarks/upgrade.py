@@ -143,9 +143,9 @@ def measure_upgrades(model: Path, versions: Sequence[str], max_seconds: float) -
         if not ran.p50:
             raise SystemExit(f"{name}: {ran.output}")
         p50 = ran.p50
-        low, high = p50["interval"]
+        low, high = p50["interval"] or (0.0, float("inf"))
         yield Upgrade(
-            name, p50["after"], p50["ratio"], low, high, p50["confidence"], p50["verdict"],
+            name, p50["after"], p50["ratio"], low, high, p50["confidence"] or 0.0, p50["verdict"],
             ran.case()["rounds"], found_seconds,
         )  # fmt: skip
 
