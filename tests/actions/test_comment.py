@@ -571,7 +571,7 @@ def test_the_report_of_a_run_has_the_kernels_that_its_comment_draws() -> None:
     assert "mermaid" not in render(outcome(kernels=kernels))
 
 
-def test_a_drawing_of_a_stranger_holds_neither_markup_nor_commands() -> None:
+def test_a_drawing_of_a_stranger_has_no_markup_and_no_commands() -> None:
     evil = (
         'a"]\n```\n<img src=x> click k0 href "https://evil.example" %%{init: {}}%% #quot; @everyone'
     )

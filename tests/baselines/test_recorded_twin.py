@@ -203,7 +203,7 @@ RETRAINED: Mapping[str, Model] = {
 
 
 @pytest.mark.parametrize("now", RETRAINED.values(), ids=RETRAINED)
-def test_a_twin_has_the_work_of_its_case_whatever_names_and_weights_are_now(now: Model) -> None:
+def test_a_twin_has_the_work_of_its_case_with_any_names_and_weights(now: Model) -> None:
     stored = recorded(dense())
     assert has_work(stored, stored.model.cases[1], now)
 

@@ -145,7 +145,7 @@ def test_a_truth_undone_is_that_of_swapped_sides() -> None:
     assert undone.low < 1 / 1.011 < undone.high
 
 
-def test_a_row_holds_all_of_a_comparison() -> None:
+def test_a_row_has_all_fields_of_a_comparison() -> None:
     assert read_records([asdict(CHECK)], Check) == [CHECK]
     assert CHECK.setting == SETTING
 

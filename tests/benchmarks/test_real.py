@@ -127,7 +127,7 @@ def test_a_block_again_is_applied_to_its_own_result(share: float, weights: int) 
     assert np.allclose(evaluate(repeated, x=x)[0], expected, rtol=1e-4)
 
 
-def test_of_many_blocks_the_one_of_the_wanted_size_is_repeated() -> None:
+def test_a_block_of_the_wanted_size_is_repeated() -> None:
     proto = chain(20, 0)
     known = {
         node.output[0]: Cost(100 if node.op_type == "Conv" else 0, (1, 64, 14, 14))

@@ -97,7 +97,7 @@ def test_numbers_have_commas_between_them() -> None:
     assert own.parser.parse_args([]).cores == (1, 2)
 
 
-def test_each_setting_of_a_plan_is_left_as_often_as_it_was_not_done() -> None:
+def test_each_planned_setting_is_left_the_number_of_times_it_was_not_done() -> None:
     assert left_of(["a", "b", "a", "c", "a"], ["a", "c", "d"]) == ["b", "a", "a"]
 
 

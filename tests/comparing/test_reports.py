@@ -477,7 +477,7 @@ EVIL = (
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
-def test_a_name_is_shown_as_it_is_and_obeyed_nowhere() -> None:
+def test_a_name_is_shown_unchanged_and_obeyed_nowhere() -> None:
     tokens = MARKDOWN.parse(render_comparison_markdown(with_names(EVIL)))
     inline = [child for token in tokens for child in token.children or ()]
     kinds = {token.type for token in (*tokens, *inline)}

@@ -40,7 +40,7 @@ def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_an_environment_holds_what_was_asked_and_numpy(
+def test_an_environment_has_the_requirements_and_numpy(
     folder: Path, installer: FakeInstaller
 ) -> None:
     reported: list[str] = []

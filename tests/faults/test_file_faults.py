@@ -315,7 +315,7 @@ def profiles(tmp_path: Path) -> ProfileStore:
     return ProfileStore(tmp_path / "profiles", "classifier", "classifier.onnx")
 
 
-def test_whichever_call_fails_as_a_profile_is_kept_an_old_or_a_new_one_is_there(
+def test_any_failing_call_while_a_profile_is_kept_leaves_the_old_or_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = named(timed(5)), named(timed(6), date=DATE + dt.timedelta(days=1))

@@ -258,7 +258,7 @@ def _tags_without_heads(history: History) -> list[tuple[str, dict[str, str | Non
     ]
 
 
-def test_a_name_is_shown_as_it_is_and_obeyed_by_nothing() -> None:
+def test_a_name_is_shown_unchanged_and_obeyed_by_nothing() -> None:
     page = render_page(history_report(named(EVIL)))
     assert EVIL not in page
     assert "\x1b" not in page

@@ -98,9 +98,7 @@ def test_runs_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
         (b"<<<<<<< HEAD", "incomplete, or not a line of a history"),
     ],
 )
-def test_a_line_that_is_none_of_ours_is_skipped_with_a_note(
-    tmp_path: Path, text: bytes, note: str
-) -> None:
+def test_a_foreign_line_is_skipped_with_a_note(tmp_path: Path, text: bytes, note: str) -> None:
     file = file_in(tmp_path)
     file.append([make_line(1)])
     file.path.write_bytes(text + b"\n\n" + file.path.read_bytes())

@@ -22,12 +22,12 @@ def _read(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_folder_holds_the_files(tmp_path: Path) -> None:
+def test_a_folder_has_the_files(tmp_path: Path) -> None:
     write_folder(_FILES, str(tmp_path / "new"))
     assert _read(tmp_path / "new") == _FILES
 
 
-def test_an_archive_holds_them_in_a_folder_of_its_name_and_is_the_same_each_time(
+def test_an_archive_has_the_files_in_a_folder_of_its_name_and_is_always_the_same(
     tmp_path: Path,
 ) -> None:
     inner = tmp_path / "inner"

@@ -744,7 +744,7 @@ def test_a_limit_far_above_every_round_is_kept(percent: float) -> None:
     assert known(near.samples_needed) > 720
 
 
-def test_a_limit_far_above_all_samples_is_kept_whatever_the_percentile_is_worth() -> None:
+def test_a_limit_far_above_all_samples_is_kept_despite_an_uncertain_percentile() -> None:
     """A noisy moment decides p99, and says nothing of a limit of thousands of times that."""
     rng = np.random.default_rng(3)
     noise = np.exp(np.abs(rng.normal(0.0, [[0.02], [1.0], [0.02], [2.0]], (4, 316))))

@@ -930,7 +930,7 @@ def test_a_file_that_cannot_be_read_as_toml_is_refused(tmp_path: Path) -> None:
         read_table(tmp_path)
 
 
-def test_the_names_of_options_are_known_without_what_only_a_run_of_ours_needs() -> None:
+def test_the_names_of_options_are_known_without_loading_heavy_modules() -> None:
     program = (
         "import sys, pytest_modelperf.spec.run_definitions; "
         "print(*sorted(m for m in sys.modules if m.split('.')[0] in sys.argv))"

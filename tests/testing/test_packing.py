@@ -70,7 +70,7 @@ def _within(base: type, meta: Meta, inside: tuple[type, ...]) -> object:
 OUTCOME: CaseOutcome = filled(CaseOutcome)
 
 
-def test_outcomes_are_unpacked_as_they_were_whatever_their_paths_and_numbers() -> None:
+def test_outcomes_are_unpacked_unchanged_with_any_paths_and_numbers() -> None:
     assert unpack(pack([])) == ()
     assert unpack(pack([OUTCOME, replace(OUTCOME, test="another")])) == (
         OUTCOME,

@@ -1085,7 +1085,7 @@ def test_the_last_annotation_that_github_shows_has_the_number_of_all() -> None:
 
 @given(NAMES)
 @example(EVIL)
-def test_an_annotation_is_one_command_whatever_the_name(name: str) -> None:
+def test_an_annotation_is_one_command_with_any_name(name: str) -> None:
     report = everything_named(name)
     lines = github_annotations(report)
     assert len(lines) == len(report.outcomes)

@@ -228,7 +228,7 @@ def test_no_name_becomes_a_part_of_a_page(name: str) -> None:
     assert Markup(page).tags == Markup(render_whatif_page(named("a"))).tags
 
 
-def test_a_name_is_shown_as_it_is_and_obeyed_by_nothing() -> None:
+def test_a_name_is_shown_unchanged_and_obeyed_by_nothing() -> None:
     page = render_whatif_page(named(EVIL))
     assert EVIL not in page
     assert "\x1b" not in page

@@ -207,7 +207,7 @@ def test_weights_are_named_if_they_move_no_level() -> None:
     assert "weight" not in unweighted
 
 
-def test_layers_in_percent_of_the_whole_as_it_is() -> None:
+def test_layers_are_in_percent_of_the_unchanged_model() -> None:
     assert layers_in(View.PERCENT) == snapshot("""\
 by layer, what gains most first, in percent of the whole unchanged model
 layer          type    Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9  INT8 dynamic

@@ -87,7 +87,7 @@ def test_layer_types_add_up_to_the_time_of_their_level(duets: list[tuple[float, 
         )
 
 
-def test_the_model_as_it_is_has_the_median_of_all_duets() -> None:
+def test_the_unchanged_model_has_the_median_of_all_duets() -> None:
     made = [result_of(Variant(INT8, form=str(ms)), ms) for ms in (5.0, 6.0, 9.0)]
     found = make_levels(CaseProfile(CASE, None), 1000, 0.25, made)
     first = found.levels[0]

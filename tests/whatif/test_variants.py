@@ -141,7 +141,7 @@ def ask(
 # -- what is found
 
 
-def test_levels_are_on_the_scale_of_the_model_as_it_is(ask: Callable[..., WhatIf]) -> None:
+def test_levels_are_on_the_scale_of_the_unchanged_model(ask: Callable[..., WhatIf]) -> None:
     options = taking({HALF: 200, MOST: 100, DYNAMIC: 1200})
     found = ask(HALF, MOST, DYNAMIC, estimates=(0.7,), options=options)
     (case,) = found.cases

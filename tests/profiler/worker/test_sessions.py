@@ -188,7 +188,7 @@ def stepping(streams: int = 1) -> tuple[Rig, Stepping]:
     return rig_of(engine, clock, streams), engine
 
 
-def test_blocks_follow_one_another_and_after_the_last_step_comes_the_first() -> None:
+def test_blocks_follow_each_other_and_steps_begin_again_after_the_last() -> None:
     rig, _ = stepping()
     rig.open()
     blocks = [rig.take(count, 10**9)[0] for count in (1, 7, 12)]

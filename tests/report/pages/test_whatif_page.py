@@ -465,7 +465,7 @@ def test_names_are_text_everywhere(open_whatif: OpenWhatIf) -> None:
     assert page.locator("img, main b").count() == 0
 
 
-def test_it_is_drawn_in_both_themes_and_fits_on_a_phone(open_page: OpenPage) -> None:
+def test_the_page_is_drawn_in_both_themes_and_fits_on_a_phone(open_page: OpenPage) -> None:
     page = open_page(render_whatif_page(hostile()))
     light = chart(page, TYPES)[1]["marker"]["color"]
     ticks = page.locator("#whatif .ytick text").all_text_contents()
