@@ -20,6 +20,8 @@ from tests.support.project import write_dense
 
 EXPORT = '''\
 """Exports the model of the test, and counts how often it does."""
+import subprocess
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -32,6 +34,10 @@ def encoder():
 
 def path():
     return HERE / "weights.bin"
+
+def by_script():
+    subprocess.run([sys.executable, "script.py"], cwd=HERE, check=True)
+    return encoder()
 
 closed = (lambda width: lambda: (encoder(), width)[0])(3)
 broken = 3
@@ -98,6 +104,15 @@ def test_a_file_that_the_function_read_or_returned_makes_it_run_again(
     made = make(project, name)
     assert not made.is_kept
     assert made.path.read_bytes() == (project / "weights.bin").read_bytes()
+
+
+def test_a_script_that_the_function_runs_makes_it_run_again(project: Path) -> None:
+    script = project / "script.py"
+    script.write_text("")
+    assert not make(project, "by_script").is_kept
+    assert make(project, "by_script").is_kept
+    script.write_text("pass")
+    assert not make(project, "by_script").is_kept
 
 
 def test_the_code_of_the_project_makes_it_run_again(project: Path) -> None:
