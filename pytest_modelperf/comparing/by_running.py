@@ -453,9 +453,10 @@ def _explain_case(found: JudgedCase, ran: RanCase) -> JudgedCase:
     comparison = replace(found.comparison, parts=tuple(parts[at] for at in in_order(parts)))
     if explanation is not None:
         comparison = explanation.of(comparison)
-    doubts = () if explanation is None else doubts_of(comparison.metrics)
-    reasons = (*doubts, *slower_members(comparison.metrics), *comparison.reasons)
-    return replace(found, comparison=replace(comparison, reasons=reasons))
+    metrics = comparison.metrics
+    # Without an explanation, the reasons of the counts have the doubts already.
+    reasons = dict.fromkeys((*doubts_of(metrics), *slower_members(metrics), *comparison.reasons))
+    return replace(found, comparison=replace(comparison, reasons=tuple(reasons)))
 
 
 def _find_explanation(comparison: CaseComparison, ran: RanCase) -> Explanation | None:
