@@ -21,7 +21,7 @@ def start_session(model: Path | bytes, cores: int = 1, **settings: Any) -> ort.I
 
 
 def profile_runs(model: Path, path: Path, runs: int, feed_of: Callable[[Any], Any]) -> None:
-    """Write what the engine itself tells of so many inferences; `feed_of` makes their inputs."""
+    """Write the profile of `runs` inferences by the engine; `feed_of` makes their inputs."""
     prefix = str(path.with_suffix(""))
     session = start_session(model, enable_profiling=True, profile_file_prefix=prefix)
     feed = feed_of(session)

@@ -1,4 +1,4 @@
-"""What is expected of a benchmark, and how it came out."""
+"""The expectations of a benchmark, and whether they were met."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def highest_rate(hits: int, tries: int) -> float:
 
 
 def rate_text(hits: int, tries: int) -> str:
-    """The highest rate that fits so many hits."""
+    """The highest rate that this number of hits allows."""
     return f"at most {100 * highest_rate(hits, tries):.2g} % ({100 * CONFIDENCE:g} % confidence)"

@@ -73,7 +73,7 @@ def _slug(text: str) -> str:
     return _UNSAFE.sub("-", text.lower()).strip("-")[:_MAX_KEY_PART].strip("-")
 
 
-# -- what the files of a system tell
+# -- facts in the files of a system
 
 
 # Instruction sets that inference engines have kernels for, from common to rare. Names are from
