@@ -67,7 +67,8 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
 def find_misfits(graph: Graph) -> Iterator[str]:
     """Describe the Reshapes that lose or add elements, and a Conv whose input is too small."""
     surely_run = tuple(_surely_run(graph))
-    wrong = [node for node in surely_run if not _keeps_elements(node)]
+    reshapes = (node for node in surely_run if node.op_type == "Reshape")
+    wrong = [node for node in reshapes if not _keeps_elements(node)]
     if wrong:
         data, result = wrong[0].inputs[0], wrong[0].outputs[0]
         shapes = [() if t is None or t.shape is None else t.shape for t in (data, result)]
@@ -78,7 +79,7 @@ def find_misfits(graph: Graph) -> Iterator[str]:
             f"{made_of}{more}"
         )
     for node in surely_run:
-        room = _room(node)
+        room = _room(node) if node.op_type == "Conv" else ()
         if any(size is not None and size < reach for size, reach in room):
             sizes, reaches = (format_shape(each) for each in zip(*room, strict=True))
             yield (

@@ -17,7 +17,13 @@ from onnx import AttributeProto, GraphProto, ModelProto, SparseTensorProto, Tens
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.convert import MAX_NODES, Call, ParsedGraph, constant_tensor, read_type
 from pytest_modelperf.graph.deciding_inputs import RANDOM
-from pytest_modelperf.graph.model_file import ModelFile, check_dims, dtype_name, is_external
+from pytest_modelperf.graph.model_file import (
+    ModelFile,
+    check_dims,
+    dtype_name,
+    is_external,
+    problem_of_dims,
+)
 from pytest_modelperf.graph.resolve import Resolver, infer_types, refined
 from pytest_modelperf.graph.scope import (
     MAX_ELEMENTS,
@@ -250,7 +256,10 @@ class _Builder(Struct):
         self.weights.count_uses(node, runs=not folded)
         for tensor in outputs:
             if tensor is not None:
-                check_dims(tensor.shape or (), f"an output of {describe(call)} of {self.file.name}")
+                problem = problem_of_dims(tensor.shape or ())
+                if problem is not None:
+                    where = f"an output of {describe(call)} of {self.file.name}"
+                    raise ModelError(f"{where} {problem}")
                 scope.tensors[tensor.name] = tensor
         return None if folded else node
 

@@ -101,12 +101,14 @@ def unified_domain(domain: str) -> str:
 
 def check_text(model: str, *names: object) -> None:
     """Raise ModelError if a name is not text: protobuf returns such a name as bytes."""
-    for name in names:
-        if not isinstance(name, str):
-            raise ModelError(
-                f"{model} holds a name that is not UTF-8 text: {name!r:.80}. The file is "
-                "damaged: export the model again."
-            )
+    try:
+        "".join(names)  # type: ignore[arg-type]  # this is what it checks
+    except TypeError:
+        wrong = next(name for name in names if not isinstance(name, str))
+        raise ModelError(
+            f"{model} holds a name that is not UTF-8 text: {wrong!r:.80}. The file is damaged: "
+            "export the model again."
+        ) from None
 
 
 def attribute_value(attribute: AttributeProto) -> Attribute | None:

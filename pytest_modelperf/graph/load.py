@@ -376,16 +376,17 @@ def _state_batches(graph: onnx.GraphProto) -> dict[str, int]:
     states: list[str] = []
     # An exporter may put the whole model into an If.
     for node in with_bodies(graph.node):
-        if node.op_type in _PASSES and node.input:
+        op = node.op_type
+        if op in _PASSES and node.input:
             for name in node.output:
                 sources.setdefault(name, []).append(node.input[0])
-        for attribute in node.attribute:
-            if node.op_type == "If" and attribute.type == onnx.AttributeProto.GRAPH:
-                for name, made in zip(node.output, attribute.g.output, strict=False):
+        elif op == "If":
+            branches = (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
+            for branch in branches:
+                for name, made in zip(node.output, branch.output, strict=False):
                     sources.setdefault(name, []).append(made.name)
-        if node.op_type in _STATES and not _has_batch_first(node):
-            taken = _STATES[node.op_type]
-            states += [node.input[place] for place in taken if place < len(node.input)]
+        elif op in _STATES and not _has_batch_first(node):
+            states += [node.input[place] for place in _STATES[op] if place < len(node.input)]
     held = _origins(states, sources)
     return {
         info.name: _BATCH_AXIS

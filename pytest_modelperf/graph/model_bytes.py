@@ -176,10 +176,10 @@ class _Reader:
             raise self.broken(begin, f"it has a field of wire type {wire_type}")
         return field, wire_type, content, stop
 
-    def next_field(self, position: int, end: int, kind: int) -> int:
-        if kind == _ATTRIBUTE:
-            while found := _NUMBERS.match(self.data, position, end):
-                position = found.end()
+    def skip_numbers(self, position: int, end: int) -> int:
+        """Return the position after the numbers of an attribute."""
+        while found := _NUMBERS.match(self.data, position, end):
+            position = found.end()
         return position
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
@@ -216,7 +216,8 @@ class _Slimmer(_Reader):
         children = _CHILDREN[kind]
         chunks: list[bytes] = []
         copied = position = start
-        while (position := self.next_field(position, end, kind)) < end:
+        has_numbers = kind == _ATTRIBUTE
+        while (position := self.skip_numbers(position, end) if has_numbers else position) < end:
             field_start = position
             field, wire_type, content, position = self.field(position, end)
             child = children.get(field)
@@ -237,7 +238,8 @@ class _Slimmer(_Reader):
         fields = _ONE_TENSOR[kind]
         seen: set[int] = set()
         position = start
-        while (position := self.next_field(position, end, kind)) < end:
+        has_numbers = kind == _ATTRIBUTE
+        while (position := self.skip_numbers(position, end) if has_numbers else position) < end:
             field_start = position
             field, _, _, position = self.field(position, end)
             if field in seen:

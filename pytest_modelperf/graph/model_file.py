@@ -107,9 +107,10 @@ class ModelFile(Struct, frozen=True, eq=False):
     proto: onnx.ModelProto
     data: Buffer
     seen: SeenFile | None = None
-    # Both are filled when they are first needed.
+    # These are filled when they are first needed.
     _digests: dict[str, str] = field(default_factory=dict)
     _beside: list[Mapping[str, SeenFile]] = field(default_factory=list)
+    _located: list[Mapping[str, TensorProto]] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
@@ -149,9 +150,16 @@ class ModelFile(Struct, frozen=True, eq=False):
     def beside(self) -> Mapping[str, SeenFile]:
         """Return the files of external data by their names in the model, or raise ModelError."""
         if not self._beside:
-            found = [external_location(self, tensor) for tensor in _by_file(self.proto).values()]
+            found = [external_location(self, tensor) for tensor in self.located().values()]
             self._beside.append({at.place: SeenFile.of(at.path, at.path.stat()) for at in found})
         return self._beside[0]
+
+    def located(self) -> Mapping[str, TensorProto]:
+        """Return one tensor for each file of external data. Checking a file takes longer."""
+        if not self._located:
+            found = external_tensors(self.proto)
+            self._located.append({external_entries(t).get("location", ""): t for t in found})
+        return self._located[0]
 
     @contextmanager
     def open_bytes(self) -> Iterator[BinaryIO]:
@@ -323,19 +331,24 @@ def printable_name(tensor: TensorProto) -> str:
 
 def check_dims(dims: Sequence[int | None], what: str) -> None:
     """Raise ModelError if no tensor can have these dimensions, so that they are never counted."""
+    problem = problem_of_dims(dims)
+    if problem is not None:
+        raise ModelError(f"{what} {problem}")
+
+
+def problem_of_dims(dims: Sequence[int | None]) -> str | None:
+    """Return why no tensor can have these dimensions, as text that follows its name."""
     if len(dims) > MAX_RANK:
-        raise ModelError(f"{what} has {len(dims):,} dimensions; there can be {MAX_RANK}.")
+        return f"has {len(dims):,} dimensions; there can be {MAX_RANK}."
     known = [dim for dim in dims if dim is not None]
     if known and min(known) < 0:
-        raise ModelError(
-            f"{what} has a negative dimension: {known}. The file is damaged: export the model "
-            "again."
-        )
+        return f"has a negative dimension: {known}. The file is damaged: export the model again."
     if prod(known) > _MOST_ELEMENTS:
-        raise ModelError(
-            f"{what} has the shape {format_shape(tuple(dims))}, which is more than any machine "
-            "holds. The file is damaged: export the model again."
+        return (
+            f"has the shape {format_shape(tuple(dims))}, which is more than any machine holds. "
+            "The file is damaged: export the model again."
         )
+    return None
 
 
 def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
@@ -420,16 +433,13 @@ def skipped_data(tensor: TensorProto) -> SkippedData | None:
 
 def is_external(tensor: TensorProto) -> bool:
     """Whether the data is in a file other than the model's."""
-    return tensor.data_location == TensorProto.EXTERNAL and skipped_data(tensor) is None
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return False
+    return all([entry.key != WEIGHT_KEY for entry in tensor.external_data])  # noqa: C419  # faster
 
 
 def external_tensors(proto: onnx.ModelProto) -> Iterator[TensorProto]:
     return filter(is_external, (stored.tensor for stored in walk_stored(proto)))
-
-
-def _by_file(proto: onnx.ModelProto) -> dict[str, TensorProto]:
-    """Return one tensor for each file of external data, because checking a file takes longer."""
-    return {external_entries(t).get("location", ""): t for t in external_tensors(proto)}
 
 
 def external_entries(tensor: TensorProto) -> dict[str, str]:
@@ -521,7 +531,7 @@ def _path_inside(file: ModelFile, tensor: TensorProto, location: str) -> Path:
 
 def require_inside(file: ModelFile) -> None:
     """Raise ModelError if external data is outside the model's folder. It need not exist."""
-    for location, tensor in _by_file(file.proto).items() if file.path else ():
+    for location, tensor in file.located().items() if file.path else ():
         _path_inside(file, tensor, location)
 
 

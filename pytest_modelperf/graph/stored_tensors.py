@@ -132,10 +132,13 @@ def _of_graph(graph: GraphProto, path: str) -> Iterator[StoredTensor]:
 
 def _of_nodes(nodes: Iterable[NodeProto], path: str) -> Iterator[StoredTensor]:
     for node in nodes:
+        attributes = node.attribute
+        if not attributes:
+            continue
         name = next(iter(node.output), node.name)
         # Tensors of other operators are settings, such as the thresholds of a tree.
         is_constant = node.op_type == "Constant" and node.domain in ("", "ai.onnx")
-        for attribute in node.attribute:
+        for attribute in attributes:
             yield from _of_attribute(attribute, name, path, is_constant=is_constant)
             for body in bodies_of(attribute):
                 yield from _of_graph(body, body_path(path, node, attribute))

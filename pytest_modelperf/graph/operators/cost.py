@@ -45,13 +45,12 @@ class Cost(Struct, frozen=True):
 
     @property
     def macs(self) -> int:
-        return sum(contraction.macs for contraction in self.contractions)
+        return sum([contraction.macs for contraction in self.contractions])
 
     @property
     def is_negative(self) -> bool:
         """Whether a count is below zero, which follows from invalid attributes."""
-        counts = (self.elementwise_ops, *(each.macs for each in self.contractions))
-        return min(counts) < 0
+        return min([self.elementwise_ops, *[each.macs for each in self.contractions]]) < 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(

@@ -23,7 +23,7 @@ Rules that hold for all operators:
 from __future__ import annotations
 
 from collections import Counter as Multiset
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from operator import attrgetter
 
@@ -33,7 +33,7 @@ from pytest_modelperf.errors import ExtensionError
 from pytest_modelperf.graph.operators.cost import Cost, Counter
 from pytest_modelperf.graph.operators.operator import Operator
 from pytest_modelperf.graph.operators.registry import OPERATORS
-from pytest_modelperf.graph.shape_rules import dim, product, total
+from pytest_modelperf.graph.shape_rules import dim, total
 from pytest_modelperf.graph.structure import Graph, Node, Tensor, UnknownShapeError, Weight
 from pytest_modelperf.profiler.counting.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.text.escaping import printable
@@ -60,7 +60,15 @@ def used_outputs(graph: Graph) -> frozenset[Tensor]:
     return frozenset(tensor for tensor in used if tensor is not None)
 
 
-def peak_activation_bytes(graph: Graph, used: frozenset[Tensor]) -> int | None:
+class _Sizes(dict[Tensor, "int | None"]):
+    """The bytes of tensors, each computed once."""
+
+    def __missing__(self, tensor: Tensor) -> int | None:
+        nbytes = self[tensor] = tensor.nbytes
+        return nbytes
+
+
+def _peak_activation_bytes(graph: Graph, used: frozenset[Tensor], sizes: _Sizes) -> int | None:
     """Return the peak of live activations, or None if the size of a `used` one is unknown."""
     storage: dict[Tensor, Tensor] = {}
     last_use: dict[Tensor, int] = {}
@@ -70,46 +78,39 @@ def peak_activation_bytes(graph: Graph, used: frozenset[Tensor]) -> int | None:
         for taken in node.inputs if not node.bodies else _taken(node):
             if taken is not None:
                 last_use[storage.get(taken, taken)] = index
-        own = _storage_of_outputs(node, used, storage)
-        if own is None:
-            return None
-        owned.update(own)
-        last_use.update(dict.fromkeys(own, index))
-        made.append(sum(own.values()))
+        viewed = node.optional_input(0) if is_view(node) else None
+        total_bytes = 0
+        for place, tensor in enumerate(node.outputs):
+            if tensor is None or tensor not in used:
+                continue
+            if place == 0 and viewed is not None:
+                storage[tensor] = storage.get(viewed, viewed)
+                continue
+            nbytes = sizes[tensor]
+            if nbytes is None:
+                return None
+            owned[tensor] = nbytes
+            last_use[tensor] = index
+            total_bytes += nbytes
+        made.append(total_bytes)
     for output in graph.outputs:
         last_use[storage.get(output, output)] = len(graph.nodes)
     freed = [0] * (len(graph.nodes) + 1)
     for tensor, nbytes in owned.items():
         freed[last_use[tensor]] += nbytes
-    return _peak(graph, made, freed, used)
-
-
-def _storage_of_outputs(
-    node: Node, used: frozenset[Tensor], storage: dict[Tensor, Tensor]
-) -> dict[Tensor, int] | None:
-    """Return the bytes of the outputs with storage of their own, and enter views into `storage`."""
-    own: dict[Tensor, int] = {}
-    viewed = node.optional_input(0) if is_view(node) else None
-    for index, tensor in enumerate(node.outputs):
-        if tensor is None or tensor not in used:
-            continue
-        if index == 0 and viewed is not None:
-            storage[tensor] = storage.get(viewed, viewed)
-            continue
-        nbytes = tensor.nbytes
-        if nbytes is None:
-            return None
-        own[tensor] = nbytes
-    return own
+    return _peak(graph, made, freed, lambda node: _peak_of_bodies(node, used, sizes))
 
 
 def _peak(
-    graph: Graph, made: Sequence[int], freed: Sequence[int], used: frozenset[Tensor]
+    graph: Graph,
+    made: Sequence[int],
+    freed: Sequence[int],
+    peak_of_bodies: Callable[[Node], int | None],
 ) -> int | None:
     live = peak = 0
     for index, node in enumerate(graph.nodes):
         live += made[index]
-        inner = _peak_of_bodies(node, used) if node.bodies else 0
+        inner = peak_of_bodies(node) if node.bodies else 0
         if inner is None:
             return None
         peak = max(peak, live + inner)
@@ -117,8 +118,8 @@ def _peak(
     return peak
 
 
-def _peak_of_bodies(node: Node, used: frozenset[Tensor]) -> int | None:
-    peaks = [peak_activation_bytes(body, used) for body in node.bodies.values()]
+def _peak_of_bodies(node: Node, used: frozenset[Tensor], sizes: _Sizes) -> int | None:
+    peaks = [_peak_activation_bytes(body, used, sizes) for body in node.bodies.values()]
     known = [peak for peak in peaks if peak is not None]
     return max(known, default=0) if len(known) == len(peaks) else None
 
@@ -154,34 +155,33 @@ class Traffic(Struct, frozen=True):
 _NOTHING = Traffic({}, {})
 
 
-class TrafficCounter(Struct):
+class _TrafficCounter(Struct):
     """A counter of the traffic of nodes, which gets them in execution order.
 
-    The order makes the origin of each view known. `weights` are the weights that hold parameters,
-    and `used` are the tensors that a node, a body or the caller reads.
+    The order makes the origin of each view known. `weights` are the weights that hold parameters.
     """
 
     weights: Mapping[str, Weight]
-    used: frozenset[Tensor]
+    sizes: _Sizes
     _viewed: dict[Tensor, Tensor] = field(default_factory=dict)
 
-    def count(self, node: Node, repeats: int) -> Traffic:
-        """Return the bytes of all `repeats` of a node."""
+    def count(self, node: Node, made: Sequence[Tensor], repeats: int) -> Traffic:
+        """Return the bytes of all `repeats` of a node, whose used outputs are `made`."""
         if node.bodies:
             # The nodes of its bodies are counted on their own.
             return _NOTHING
         if is_view(node):
             self._note_view(node)
             return _NOTHING
-        outputs = [t for t in node.outputs if t is not None and t in self.used]
-        writes = {tensor.name: product(tensor.nbytes, repeats) for tensor in outputs}
-        if node.qualified_op in _SHAPES_ONLY:
+        writes = {tensor.name: _times(repeats, self.sizes[tensor]) for tensor in made}
+        op = node.qualified_op
+        if op in _SHAPES_ONLY:
             return Traffic({}, writes)
         reads = self._reads(node, repeats)
-        if node.qualified_op in _LOOKUPS:
+        if op in _LOOKUPS:
             most = total(*writes.values())
             reads = {name: _least(nbytes, most) for name, nbytes in reads.items()}
-        if node.qualified_op in _EXPERTS:
+        elif op in _EXPERTS:
             used, experts = _used_experts(node)
             stored = {name: nbytes for name, nbytes in reads.items() if name in self.weights}
             reads |= {name: nbytes * used // experts for name, nbytes in stored.items() if nbytes}
@@ -197,7 +197,7 @@ class TrafficCounter(Struct):
                     reads[name] = repeats * self.weights[name].nbytes
             if not tensor.is_constant:
                 source = self._viewed.get(tensor, tensor)
-                reads[source.name] = product(source.nbytes, repeats)
+                reads[source.name] = _times(repeats, self.sizes[source])
         return reads
 
     def _note_view(self, node: Node) -> None:
@@ -205,6 +205,10 @@ class TrafficCounter(Struct):
         output = node.outputs[0] if node.outputs else None
         if source is not None and output is not None and not source.is_constant:
             self._viewed[output] = self._viewed.get(source, source)
+
+
+def _times(repeats: int, nbytes: int | None) -> int | None:
+    return None if nbytes is None else repeats * nbytes
 
 
 def _used_experts(node: Node) -> tuple[int, int]:
@@ -232,14 +236,15 @@ def _profile(
 ) -> StaticProfile:
     used = used_outputs(graph)
     params = {name: weight for name, weight in graph.weights.items() if weight.params}
-    walk = _Walk(params, extra, used, TrafficCounter(params, used), chosen)
+    sizes = _Sizes()
+    walk = _Walk(params, extra, used, sizes, _TrafficCounter(params, sizes), chosen)
     walk.enter(graph, repeats=1)
     return StaticProfile(
         layers=tuple(walk.layers),
         params=sum(weight.params for weight in params.values()),
         scalar_params=sum(weight.params for weight in params.values() if weight.size == 1),
         weight_bytes=sum(weight.nbytes for weight in params.values()),
-        peak_activation_bytes=peak_activation_bytes(graph, used),
+        peak_activation_bytes=_peak_activation_bytes(graph, used, sizes),
         uncounted=tuple(
             Uncounted(op_type, domain, count, reason)
             for (op_type, domain, reason), count in walk.uncounted.items()
@@ -261,7 +266,8 @@ class _Walk(Struct):
     params: Mapping[str, Weight]
     extra: Mapping[str, Counter]
     used: frozenset[Tensor]
-    traffic: TrafficCounter
+    sizes: _Sizes
+    traffic: _TrafficCounter
     # The costlier branch of each If, kept so that the Ifs around it do not weigh it again.
     chosen: dict[Node, Graph]
     layers: list[StaticLayer] = field(default_factory=list)
@@ -273,8 +279,10 @@ class _Walk(Struct):
 
     def enter(self, graph: Graph, repeats: int) -> None:
         for node in graph.nodes:
-            cost = self.cost(node)
-            self.makers.update({t: len(self.layers) for t in node.outputs if t is not None})
+            cost, index = self.cost(node), len(self.layers)
+            for tensor in node.outputs:
+                if tensor is not None:
+                    self.makers[tensor] = index
             self.layers.append(self.layer(node, cost, repeats))
             if node.bodies:
                 self.enter_bodies(node, repeats, is_counted=cost is not None)
@@ -317,10 +325,11 @@ class _Walk(Struct):
         return self.chosen[node]
 
     def cost(self, node: Node) -> Cost | None:
-        custom = self.extra.get(node.qualified_op)
+        op = node.qualified_op
+        custom = self.extra.get(op)
         if custom is not None:
             return self.custom_cost(node, custom)
-        operator = OPERATORS.get(node.qualified_op, _UNKNOWN)
+        operator = OPERATORS.get(op, _UNKNOWN)
         if operator.count is None:
             self.miss(node, operator.uncounted)
             return None
@@ -359,13 +368,14 @@ class _Walk(Struct):
         self.uncounted[node.op_type, node.domain, reason] += 1
 
     def layer(self, node: Node, cost: Cost | None, repeats: int) -> StaticLayer:
-        weights = self.node_weights(node)
+        weights, used = self.node_weights(node), self.used
         largest = max(weights, key=attrgetter("params")).name if weights else None
         first, output = _first(node.inputs), _first(node.outputs)
-        used = (t.nbytes for t in node.outputs if t is not None and t in self.used)
-        output_bytes = total(*used)
-        traffic = self.traffic.count(node, repeats)
+        made = [tensor for tensor in node.outputs if tensor is not None and tensor in used]
+        output_bytes = total(*[self.sizes[tensor] for tensor in made])
+        traffic = self.traffic.count(node, made, repeats)
         typed = first if first is not None and first.dtype is not None else output
+        makers = self.makers
         return StaticLayer(
             id=node.name if output is None else output.name,
             name=node.name,
@@ -378,7 +388,7 @@ class _Walk(Struct):
             backward_macs=None if cost is None else repeats * self.backward_macs(node, cost),
             params=sum([weight.params for weight in weights]),
             weight_bytes=sum([weight.nbytes for weight in weights]),
-            output_bytes=None if output_bytes is None else repeats * output_bytes,
+            output_bytes=_times(repeats, output_bytes),
             input_shape=None if first is None else first.shape,
             output_shape=None if output is None else output.shape,
             repeats=repeats,
@@ -386,11 +396,14 @@ class _Walk(Struct):
             attributes=node.attributes,
             reads=traffic.reads,
             writes=traffic.writes,
-            fed_by=tuple(dict.fromkeys(self.makers[t] for t in node.inputs if t in self.makers)),
+            fed_by=tuple(dict.fromkeys([makers[t] for t in node.inputs if t in makers])),
         )
 
     def node_weights(self, node: Node) -> list[Weight]:
-        names = dict.fromkeys(n for t in node.inputs if t is not None for n in t.weights)
+        names: dict[str, None] = {}
+        for tensor in node.inputs:
+            if tensor is not None and tensor.weights:
+                names.update(dict.fromkeys(tensor.weights))
         return [self.params[name] for name in names if name in self.params]
 
     def backward_macs(self, node: Node, cost: Cost) -> int:
@@ -438,7 +451,10 @@ def _macs_with(weight: str | None, node: Node, cost: Cost) -> int:
 
 
 def _first(tensors: Iterable[Tensor | None]) -> Tensor | None:
-    return next((tensor for tensor in tensors if tensor is not None), None)
+    for tensor in tensors:
+        if tensor is not None:
+            return tensor
+    return None
 
 
 def _shown(node: Node) -> str:
