@@ -12,6 +12,8 @@ _MOST = 10**30
 _COUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kKMGTPE]?)\s*")
 
 UNKNOWN = "?"
+# Marks a figure that is only an estimate.
+ESTIMATE = "~"
 # A smaller share would be shown as 0.0 %.
 LEAST_PERCENT = 0.0005
 # In microseconds with three decimals, a smaller change would show at most one digit.

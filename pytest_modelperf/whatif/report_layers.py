@@ -20,7 +20,7 @@ from pytest_modelperf.profiler.shown.page_data import (
 from pytest_modelperf.profiler.shown.page_latency import Entry, ratio_entry
 from pytest_modelperf.profiler.shown.page_layers import fused_entries, kind_of
 from pytest_modelperf.report.tables import Column, Table, drop_blank_columns
-from pytest_modelperf.text.units import format_ms, format_share, percent, table_decimals
+from pytest_modelperf.text.units import ESTIMATE, format_ms, format_share, percent, table_decimals
 from pytest_modelperf.text.words import count_of
 from pytest_modelperf.whatif.records import (
     SHORTEST_MS,
@@ -34,7 +34,6 @@ from pytest_modelperf.whatif.records import (
 _NS_PER_MS = 1e6
 _NOTHING = "-"
 _OUTSIDE = "*"
-_ESTIMATE = "~"
 _LEAST_NAME = 16
 
 
@@ -166,7 +165,7 @@ def _times_table(  # noqa: PLR0913  # the parts of a table
     total = _Row(("total", *blanks), tuple(level.ms for level in levels))
     notes = [more] if more else []
     if any(level.is_estimate for level in levels):
-        notes.append(f"{_ESTIMATE}: an estimate, between two levels that were measured")
+        notes.append(f"{ESTIMATE}: an estimate, between two levels that were measured")
     if any(row.outside for row in rows):
         notes.append(f"{_OUTSIDE}: it ran outside of the accelerated engine: no speedup")
     if is_sure:
@@ -186,7 +185,7 @@ def _times_table(  # noqa: PLR0913  # the parts of a table
 
 def _short_title(level: Level) -> str:
     if level.is_estimate and level.variant is not None:
-        return f"{level.variant.title} {_ESTIMATE}"
+        return f"{level.variant.title} {ESTIMATE}"
     return level.title
 
 

@@ -36,6 +36,7 @@ from pytest_modelperf.comparing.tables import (
     metric_rows,
     type_difference_table,
 )
+from pytest_modelperf.comparing.tables.figures import CaseView
 from pytest_modelperf.comparing.tables.times import stage_table
 from pytest_modelperf.comparing.verdict_lines import describe_verdict
 from pytest_modelperf.profiler.records import Case
@@ -63,7 +64,7 @@ from tests.support.comparisons import (
 )
 from tests.support.documents import assert_read_back
 from tests.support.known import known
-from tests.support.profiles import static_classifier
+from tests.support.profiles import make_latency, make_round, static_classifier
 from tests.support.rendered import (
     render_comparison,
     render_comparison_csv,
@@ -622,6 +623,19 @@ def test_a_model_that_ran_alone_by_its_plan_has_no_time_before() -> None:
     shown = text(replace(SAME, outcome=None, how=How.PLAN, metrics=(time, *GRAPH), rounds=1))
     assert "?" not in shown
     assert "3.100 ms" in shown
+
+
+def test_a_latency_of_fewer_inferences_than_a_median_needs_is_marked_as_an_estimate() -> None:
+    few, many = (make_latency([make_round([40_000_000] * n)], batch_size=2) for n in (3, 12))
+    views = [
+        CaseView(name=name, word="passed", compared=SAME, latency=each)
+        for name, each in (("few", few), ("many", many))
+    ]
+
+    assert [(view.now("latency_p50"), view.rate) for view in views] == [
+        ("~40.00 ms", "~50.00"),
+        ("40.00 ms", "50.00"),
+    ]
 
 
 def test_the_parts_that_changed_are_shown_with_their_figures() -> None:

@@ -44,7 +44,13 @@ from pytest_modelperf.report.tables import (
 )
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import UNKNOWN, format_count, format_rate, format_signed_count
+from pytest_modelperf.text.units import (
+    ESTIMATE,
+    UNKNOWN,
+    format_count,
+    format_rate,
+    format_signed_count,
+)
 from pytest_modelperf.text.words import count_of
 
 # The mark of a row that explains a large share.
@@ -290,7 +296,20 @@ class CaseView(Struct, frozen=True, kw_only=True):
         values = [m.after for m in self.compared.metrics if m.name == name]
         if self.ran is not None:
             values.append(self.ran.p50_ms if name == _P50 else self.ran.p95_ms)
-        return _ms(next((value for value in values if value is not None), None))
+        known = next((value for value in values if value is not None), None)
+        if known is None and name == _P50 and self.ran is not None:
+            return f"{ESTIMATE}{_ms(self.ran.mean_ms)}"
+        return _ms(known)
+
+    @property
+    def rate(self) -> str:
+        """Return the items per second, marked if they come from too few inferences for a median."""
+        if self.ran is None:
+            return ""
+        rate = self.ran.items_per_second
+        if rate is None and self.ran.mean_ns:
+            return f"{ESTIMATE}{format_rate(self.ran.batch_size * 1e9 / self.ran.mean_ns)}"
+        return format_rate(rate)
 
     def count(self, name: str, counted: int | None) -> str:
         """Return `4.089 G`, or `4.089 G → 4.112 G` if it changed."""
@@ -325,10 +344,7 @@ def cases_table(views: Sequence[CaseView], *, has_failures: bool = False) -> Tab
         (Column("change"), lambda view: view.change(format_change)),
         (Column("interval", rank=-1), lambda view: view.change(format_interval)),
         (Column("p95", rank=4), lambda view: view.now(_P95)),
-        (
-            Column("items/s", rank=7),
-            lambda view: "" if view.ran is None else format_rate(view.ran.items_per_second),
-        ),
+        (Column("items/s", rank=7), lambda view: view.rate),
         (
             Column("MACs", rank=5),
             lambda view: view.count("macs", None if view.static is None else view.static.macs),

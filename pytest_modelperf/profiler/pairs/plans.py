@@ -73,9 +73,11 @@ SHORT_POLICY = SamplingPolicy(
     min_slow_window=DUET_POLICY.min_slow_window,
     warm_after_seconds=DUET_POLICY.warm_after_seconds,
 )
-# One session of 30 ms and at least six inferences, which a median needs. The first inference is
-# warm-up enough for a slower model, because only its p5 and p50 count.
-SHORTEST_POLICY = replace(SHORT_POLICY, min_samples=6, min_slow_block=6, warm_after_seconds=0.01)
+# One session of 30 ms and at least three inferences, or fewer if they take more than 0.3 s. The
+# first inference is warm-up enough for a slower model, because only its fastest inferences count.
+SHORTEST_POLICY = replace(
+    SHORT_POLICY, stretch_seconds=None, min_samples=3, min_slow_block=3, warm_after_seconds=0.01
+)
 # If the changed kernels take more of the time than this, the parts are most of the model, and
 # timing the whole model shows the same.
 _MOST_CHANGED = 0.5
