@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_modelperf.testing.pytest_internals import lack_of_memory_told
 
         with lack_of_memory_told(lambda error: pytest.UsageError(error.message)):
-            from pytest_modelperf.testing.hooks import start
+            from pytest_modelperf.testing.starting import start
 
             start(config)
 

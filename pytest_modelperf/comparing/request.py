@@ -21,7 +21,6 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.sides import Side, baseline_side
-from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import ModelPerfError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import write_twin_bytes
@@ -139,6 +138,9 @@ class CompareRequest(Struct, frozen=True, kw_only=True):
 def _side_of(model: ModelRun, watch: Watch) -> Side:
     setup = model.setup
     if model.requirements:
+        # Imported here, because few comparisons need it.
+        from pytest_modelperf.environments.store import make_environment
+
         made = make_environment(model.requirements, on_progress=telling(watch))
         setup = replace(setup, spec=interpreter_spec(str(made.python), "the environment"))
     return Side(model.source, setup)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 
 from msgspec import Struct
@@ -224,18 +225,15 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # both sides, how to run and judg
     if stored is None or stored.plan is None or machine is None:
         return None
     is_recorded_alike = stored.plan.machine == machine.key and has_recorded_engine(stored, setup)
-    if not (
-        is_recorded_alike
-        and _is_built_alike(stored, after)
-        and has_claimed_work(before.baseline, before.twin, stored, after)
-    ):
+    if not (is_recorded_alike and _is_built_alike(stored, after)):
         return None
+    trusts_twin = partial(has_claimed_work, before.baseline, before.twin, stored, after)
     begun = time.monotonic()
     # Models in two folders may have the same name.
     model = before.baseline.model.sha256 or before.baseline.model.name
     drift_place = machine.key, place.case.cores
     others = slowdowns.of_others(drift_place, model)
-    expected = _Expected(before.recorded(stored.id), drift_place, model, others)
+    expected = _Expected(before.recorded(stored.id), drift_place, model, others, trusts_twin)
     try:
         found = _measure_plan(stored, expected, prepare(after), setup, place, start)
         suspicion = None
@@ -255,12 +253,16 @@ def settle_by_plan(  # noqa: PLR0913, PLR0917  # both sides, how to run and judg
 
 
 class _Expected(Struct, frozen=True):
-    """The recorded latency of a case, and the slowdowns of other models in the same place."""
+    """The recorded latency of a case, and the slowdowns of other models in the same place.
+
+    `trusts_twin` tells whether the twin has the work that the baseline claims for the case.
+    """
 
     recorded: StoredLatency | None
     place: DriftPlace
     model: str
     others: tuple[float, ...]
+    trusts_twin: Callable[[], bool]
 
     @property
     def drift(self) -> MachineDrift:
@@ -293,8 +295,15 @@ def _measure_plan(  # noqa: PLR0913, PLR0917  # the same
         return None
     with start(model, setup, place) as rig:
         has_start = recorded is not None and recorded.is_of(rig.facts)
-        saved = save_plan(rig, model.static.weight_bytes, keeps_session=has_start)
-        if saved is None or saved.plan.digest.value != plan.digest:
+        trusted: list[bool] = []
+        saved = save_plan(
+            rig,
+            model.static.weight_bytes,
+            keeps_session=has_start,
+            # This process reads the twin while the worker loads the model.
+            meanwhile=lambda: trusted.append(expected.trusts_twin()),
+        )
+        if saved is None or saved.plan.digest.value != plan.digest or trusted != [True]:
             return None
         if saved.plan.find_data(after_run=True) is not None:
             return None

@@ -19,11 +19,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import InvalidVersion, Version
 
+from pytest_modelperf.environments.records import InstalledSize
 from pytest_modelperf.errors import EnvironmentMakingError, UsageError
 from pytest_modelperf.files.opened import installed_version
 from pytest_modelperf.systems.trees import TREES
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import count_of
 
 # The first pip that installs into another Python.
 _FIRST_PIP_FOR_OTHERS = Version("22.3")
@@ -321,25 +321,6 @@ def _is_before(version: str, first: Version) -> bool:
         return Version(version) < first
     except InvalidVersion:
         return False
-
-
-class InstalledSize(Struct, frozen=True):
-    """The bytes of each distribution by its name, beginning with the one that has the budget."""
-
-    sizes: Mapping[str, int]
-
-    @property
-    def total(self) -> int:
-        return sum(self.sizes.values())
-
-    def describe(self) -> str:
-        """Describe the sizes: `magika and 12 requirements; onnxruntime takes 48.2 MB`."""
-        name, *others = self.sizes
-        if not others:
-            return name
-        largest = max(others, key=self.sizes.__getitem__)
-        count = count_of(len(others), "requirement")
-        return f"{name} and {count}; {largest} takes {self.sizes[largest] / 1e6:,.1f} MB"
 
 
 def installed_size(text: str) -> InstalledSize:

@@ -1,4 +1,4 @@
-"""An environment of Python packages, and the records of those that are kept."""
+"""An environment of Python packages, the records of those that are kept, and installed sizes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.report.codec import JsonDocument, JsonObject
+from pytest_modelperf.text.words import count_of
 
 
 class Environment(Struct, frozen=True):
@@ -83,3 +84,22 @@ CACHE_CONTENT = JsonDocument(
     unreadable=JsonObject(Unreadable, "*"),
     removed=KEPT_ENVIRONMENT,
 )
+
+
+class InstalledSize(Struct, frozen=True):
+    """The bytes of each distribution by its name, beginning with the one that has the budget."""
+
+    sizes: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.sizes.values())
+
+    def describe(self) -> str:
+        """Describe the sizes: `magika and 12 requirements; onnxruntime takes 48.2 MB`."""
+        name, *others = self.sizes
+        if not others:
+            return name
+        largest = max(others, key=self.sizes.__getitem__)
+        count = count_of(len(others), "requirement")
+        return f"{name} and {count}; {largest} takes {self.sizes[largest] / 1e6:,.1f} MB"

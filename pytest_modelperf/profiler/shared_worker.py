@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Condition
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.machine.describe import ROOT, cgroup_folders
-from pytest_modelperf.profiler.model_in_worker import (
-    CasePlace,
-    adding_notes,
-    check_cores,
-    make_workload,
-    unchanged,
-)
-from pytest_modelperf.profiler.prepare import PreparedModel
-from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import Rig, set_up, worker_request
+from pytest_modelperf.profiler.sampling.setup import Setup, worker_request
 from pytest_modelperf.profiler.worker.client import ProcessWorker, Waiting, WorkerRequest
+from pytest_modelperf.systems.process import OWN_PROCESS
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.model_in_worker import CasePlace
+    from pytest_modelperf.profiler.prepare import PreparedModel
+    from pytest_modelperf.profiler.sampling.worker_bench import Rig
 
 # A runtime keeps some memory of each model, and more of a large one.
 _MOST_KEPT_BYTES = 256 << 20
+# The threads that start workers. A further worker waits for one of them.
+_MOST_STARTING = 8
+# The share of the available memory that models may use while their plans are made.
+_MEMORY_SHARE = 0.5
 # The weights of a model, their copy in the runtime, and another copy in the plan.
 _COPIES = 3
 
@@ -42,6 +46,12 @@ class SharedTime:
         self._limit_bytes = limit_bytes
         self._taken_bytes = 0
         self._turn = Condition()
+
+    @classmethod
+    def of_machine(cls) -> SharedTime:
+        """Return turns for models that may take half of the memory that is available now."""
+        available = OWN_PROCESS.available_bytes()
+        return cls(None if available is None else round(_MEMORY_SHARE * available))
 
     def turn(self) -> AbstractContextManager[bool]:
         """Run while no other thread does."""
@@ -92,6 +102,15 @@ class SharedWorker:
     @contextmanager
     def rig(self, model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
         """Yield a rig as `started_rig` does, but not alone on this machine."""
+        # Imported here, because workers start before anything else that measures is needed.
+        from pytest_modelperf.profiler.model_in_worker import (
+            adding_notes,
+            check_cores,
+            make_workload,
+            unchanged,
+        )
+        from pytest_modelperf.profiler.sampling.worker_bench import set_up
+
         check_cores(place.case.cores, setup)
         weight_bytes = model.static.weight_bytes
         with unchanged(model), self._time.memory(weight_bytes):
@@ -123,15 +142,18 @@ class SharedWorker:
     def _ready(self, setup: Setup, cores: int, waiting: Waiting) -> ProcessWorker:
         stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT)]
         request = replace(worker_request(setup, cores, stats), place=self._place)
-        if self._worker is None or request != self._request:
+        worker, known = self._worker, self._request
+        if worker is not None and known is not None and request.differs_by_paths(known):
+            worker.use_paths(request.paths)
+        elif worker is None or request != known:
             self._stop()
             if self._is_over:
                 raise MeasureError("the run has ended.")
-            worker = ProcessWorker(request, waiting)
-            self._worker, self._request = worker, request
+            self._worker = worker = ProcessWorker(request, waiting)
             worker.__enter__()
-        self._worker.waiting = waiting
-        return self._worker
+        self._request = request
+        worker.waiting = waiting
+        return worker
 
     def _stop(self) -> None:
         worker, self._worker = self._worker, None
@@ -146,26 +168,30 @@ class SharedWorkers:
     no turn, because it would wait for that.
     """
 
-    def __init__(self, places: int, time: SharedTime) -> None:
-        self._time = time
-        self._workers = [SharedWorker(place, time) for place in range(places)]
+    def __init__(self, time: SharedTime) -> None:
+        self.time = time
+        self._workers: list[SharedWorker] = []
         self._idle: SimpleQueue[SharedWorker] = SimpleQueue()
         # Linux ends a worker with the thread that started it, and these threads stay.
-        self._threads = ThreadPoolExecutor(places, "modelperf-start")
-        self._has_started = False
+        self._threads = ThreadPoolExecutor(_MOST_STARTING, "modelperf-start")
+        self._surroundings = _surroundings()
 
-    def start(self, setup: Setup, cores: int) -> None:
-        """Let the workers start, unless they did. Do not wait for them."""
-        if not self._has_started:
-            self._has_started = True
-            for worker in self._workers:
-                self._threads.submit(self._start, worker, setup, cores)
+    def start(self, setup: Setup, cores: int, places: int) -> None:
+        """Let workers start in so many places, unless they did. Do not wait for them."""
+        for place in range(len(self._workers), places):
+            worker = SharedWorker(place, self.time)
+            self._workers.append(worker)
+            self._threads.submit(self._start, worker, setup, cores)
+
+    @property
+    def are_as_new(self) -> bool:
+        """Whether processes that start now would inherit the same from this one."""
+        return self._surroundings == _surroundings()
 
     @contextmanager
     def rig(self, model: PreparedModel, setup: Setup, place: CasePlace) -> Iterator[Rig]:
         """Yield a rig of an idle worker. Wait for one if necessary."""
-        self.start(setup, place.case.cores)
-        with self._time.waiting():
+        with self.time.waiting():
             worker = self._idle.get()
         try:
             with worker.rig(model, setup, place) as rig:
@@ -189,6 +215,11 @@ class SharedWorkers:
                 worker.start(setup, cores)
         finally:
             self._idle.put(worker)
+
+
+def _surroundings() -> tuple[object, ...]:
+    """Return what a process inherits: variables, folder and processors."""
+    return dict(os.environ), Path.cwd(), OWN_PROCESS.allowed_processors()
 
 
 def _remove_models(worker: ProcessWorker) -> None:

@@ -22,7 +22,7 @@ from pytest_modelperf.comparing.gates import RUN_LEVEL
 from pytest_modelperf.comparing.records import CaseComparison, How
 from pytest_modelperf.comparing.since_recorded import installed_builds
 from pytest_modelperf.errors import MeasureError, ModelPerfError
-from pytest_modelperf.files.store import user_cache_folder, write_file
+from pytest_modelperf.files.store import write_file
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.machine.describe import cores_available
@@ -31,13 +31,11 @@ from pytest_modelperf.profiler.measurements import WAITING, Progress
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorkers
 from pytest_modelperf.profiler.worker.lock import measuring_alone
-from pytest_modelperf.systems.process import OWN_PROCESS
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext, CheckOf, baseline_of_case
 from pytest_modelperf.testing.checking import Checked, Checker, SettledCheck, of_model
+from pytest_modelperf.testing.settings import is_empty, settled_folder
 from pytest_modelperf.text.version import __version__
 
-# The share of the available memory that models may use while their plans are made.
-_MEMORY_SHARE = 0.5
 # This process reads the graph and the plan of each model, which takes about a quarter of the time.
 _MOST_WORKERS = 8
 
@@ -72,11 +70,14 @@ class SettledAhead(Struct, frozen=True):
 
 
 def settle_ahead(
-    checker: Checker, checks: Iterable[CaseCheck], cache: SettledCache | None
+    checker: Checker,
+    checks: Iterable[CaseCheck],
+    cache: SettledCache | None,
+    early: SharedWorkers | None = None,
 ) -> SettledAhead:
     """Settle those checks that plans alone can settle. Each test has one check.
 
-    The `cache` has the outcomes of earlier runs.
+    The `cache` has the outcomes of earlier runs, and `early` are workers that already start.
     """
     by_cores: dict[int, list[CaseCheck]] = {}
     for check in filter(checker.may_settle, checks):
@@ -89,88 +90,91 @@ def settle_ahead(
         places = min(max(1, (cores_available().cores or 1) // cores), _MOST_WORKERS)
         # If this machine cannot be used, each test reports the error.
         with suppress(MeasureError):
-            settled.update(_settle_group(quiet, group, min(places, len(group)), watch, cache))
+            workers, early = early, None
+            if workers is None or not workers.are_as_new:
+                workers = SharedWorkers(SharedTime.of_machine())
+            same = _Group(quiet, group, min(places, len(group)), workers, cache)
+            settled.update(same.settle(watch))
     if cache is not None:
         cache.prune()
     return SettledAhead(checker, settled)
 
 
-def _settle_group(
-    checker: Checker,
-    checks: Sequence[CaseCheck],
-    places: int,
-    watch: Callable[[Progress], None],
-    cache: SettledCache | None,
-) -> Mapping[str, tuple[CaseCheck, SettledCheck]]:
-    settled: dict[str, tuple[CaseCheck, SettledCheck]] = {}
+class _Group(Struct, frozen=True):
+    """Cases on the same number of cores, and the workers in some places that plan their models."""
 
-    def show(done: int, step: str) -> None:
-        watch(Progress(case_id="plans", case_number=done, cases=len(checks), step=step))
+    checker: Checker
+    checks: Sequence[CaseCheck]
+    places: int
+    workers: SharedWorkers
+    cache: SettledCache | None
 
-    available = OWN_PROCESS.available_bytes()
-    time = SharedTime(None if available is None else round(_MEMORY_SHARE * available))
-    with measuring_alone(lambda holder: show(0, f"{WAITING} {holder}")), ExitStack() as stack:
-        # The extra thread reads the next model while all workers are busy.
-        pool = ThreadPoolExecutor(places + 1, "modelperf-plan")
-        stack.callback(pool.shutdown, cancel_futures=True)
-        workers = SharedWorkers(places, time)
-        # After an interrupt, the workers end first, so that no thread waits for one.
-        stack.callback(workers.end)
-        if cache is None or cache.is_empty:
-            # Nothing is known, so the workers start while the first models are read.
-            workers.start(checks[0].setup, checks[0].request.cores[0])
+    def settle(
+        self, watch: Callable[[Progress], None]
+    ) -> Mapping[str, tuple[CaseCheck, SettledCheck]]:
+        settled: dict[str, tuple[CaseCheck, SettledCheck]] = {}
+        checks, time = self.checks, self.workers.time
 
-        def settle(check: CaseCheck) -> SettledCheck | None:
-            try:
+        def show(done: int, step: str) -> None:
+            watch(Progress(case_id="plans", case_number=done, cases=len(checks), step=step))
+
+        with measuring_alone(lambda holder: show(0, f"{WAITING} {holder}")), ExitStack() as stack:
+            # The extra thread reads the next model while all workers are busy.
+            pool = ThreadPoolExecutor(self.places + 1, "modelperf-plan")
+            stack.callback(pool.shutdown, cancel_futures=True)
+            # After an interrupt, the workers end first, so that no thread waits for one.
+            stack.callback(self.workers.end)
+            if self.cache is None or is_empty(self.cache.folder):
+                # Nothing is known, so the workers start while the first models are read.
+                self._start(checks[0])
+
+            def settle(check: CaseCheck) -> SettledCheck | None:
+                try:
+                    with time.turn():
+                        return self._settle(check)
+                except Exception:  # noqa: BLE001  # its test will report it
+                    return None
+
+            futures = {pool.submit(settle, check): check for check in checks}
+            for done, future in enumerate(as_completed(futures), 1):
+                check, found = futures[future], future.result()
+                if found is not None:
+                    settled[check.test] = (check, found)
                 with time.turn():
-                    return _settle(checker, check, workers, time, cache)
-            except Exception:  # noqa: BLE001  # its test will report it
+                    show(done, "comparing")
+        return settled
+
+    def _start(self, check: CaseCheck) -> None:
+        (cores,) = check.request.cores
+        self.workers.start(check.setup, cores, self.places)
+
+    def _settle(self, check: CaseCheck) -> SettledCheck | None:
+        """Settle a case from the cache of earlier runs, or by its plan, if that is possible."""
+        key, file, cache = None, open_model(check.graph), self.cache
+        if cache is not None:
+            context = self.checker.context
+            stored = context.baseline(str(check.baseline), context.machine_of(check.setup).key)
+            with self.workers.time.waiting():
+                sha256 = file.sha256()
+            key = None if stored is None else cache.key(check, context, stored, sha256)
+            if key is not None and cache.is_unsettled(key):
                 return None
-
-        futures = {pool.submit(settle, check): check for check in checks}
-        for done, future in enumerate(as_completed(futures), 1):
-            check, found = futures[future], future.result()
-            if found is not None:
-                settled[check.test] = (check, found)
-            with time.turn():
-                show(done, "comparing")
-    return settled
-
-
-def _settle(
-    checker: Checker,
-    check: CaseCheck,
-    workers: SharedWorkers,
-    time: SharedTime,
-    cache: SettledCache | None,
-) -> SettledCheck | None:
-    """Settle a case from the cache of earlier runs, or by its plan now, if that is possible."""
-    key, file = None, open_model(check.graph)
-    if cache is not None:
-        context = checker.context
-        stored = context.baseline(str(check.baseline), context.machine_of(check.setup).key)
-        with time.waiting():
-            sha256 = file.sha256()
-        key = None if stored is None else cache.key(check, context, stored, sha256)
-        if key is not None and cache.is_unsettled(key):
-            return None
-        known = None if key is None else cache.read(key, check)
-        if known is not None:
-            return SettledCheck(known, file.seen_files)
-    workers.start(check.setup, check.request.cores[0])
-    found = checker.settle(check, file, workers.rig)
-    if cache is not None and key is not None:
-        if found is None:
-            cache.note_unsettled(key)
-        else:
-            cache.write(key, found.checked)
-    return found
+            known = None if key is None else cache.read(key, check)
+            if known is not None:
+                return SettledCheck(known, file.seen_files)
+        self._start(check)
+        found = self.checker.settle(check, file, self.workers.rig)
+        if cache is not None and key is not None:
+            if found is None:
+                cache.note_unsettled(key)
+            else:
+                cache.write(key, found.checked)
+        return found
 
 
 # -- the cases that plans settled in earlier runs, in the user's cache folder
 
 
-_FOLDER = "settled"
 # About 10 kB each.
 _MOST_FILES = 4096
 _KEPT_NOTE = "found in an earlier run for the same model, baseline, engine and processor"
@@ -195,24 +199,14 @@ class SettledCache:
     """
 
     def __init__(self, folder: Path, run: str | None = None) -> None:
-        self._folder = folder
+        self.folder = folder
         self._run = run
 
     @classmethod
     def of_user(cls, run: str | None = None) -> SettledCache | None:
         """Return the cache of this user, or None for a user without a home folder."""
-        try:
-            return cls(user_cache_folder() / _FOLDER, run)
-        except ModelPerfError:
-            return None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the folder has no file, as in a container that was just made."""
-        try:
-            return next(self._folder.iterdir(), None) is None
-        except OSError:
-            return True
+        folder = settled_folder()
+        return None if folder is None else cls(folder, run)
 
     def key(
         self, check: CaseCheck, context: CheckContext, stored: Baseline, sha256: str
@@ -267,7 +261,7 @@ class SettledCache:
     def prune(self) -> None:
         """Remove the oldest files if there are too many."""
         with suppress(OSError):
-            files = [*self._folder.iterdir()]
+            files = [*self.folder.iterdir()]
             if len(files) <= _MOST_FILES:
                 return
             by_age = sorted(files, key=lambda file: file.stat().st_mtime)
@@ -275,10 +269,10 @@ class SettledCache:
                 file.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
-        return self._folder / f"{key}.json"
+        return self.folder / f"{key}.json"
 
     def _unsettled_path(self, key: str) -> Path:
-        return self._folder / f"{key}.{self._run}"
+        return self.folder / f"{key}.{self._run}"
 
     def _write(self, path: Path, text: str) -> None:
         with suppress(OSError, ModelPerfError):

@@ -22,7 +22,7 @@ from pytest_modelperf.comparing.time_limits import (
     TimeLimit,
     judge_limit,
 )
-from pytest_modelperf.environments.installing import InstalledSize
+from pytest_modelperf.environments.records import InstalledSize
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.stats.budgets import (

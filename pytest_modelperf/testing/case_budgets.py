@@ -20,7 +20,7 @@ from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import IMPROVEMENT, CaseComparison, How, Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.time_limits import PASS_LEVEL
-from pytest_modelperf.environments.installing import InstalledSize, installed_size
+from pytest_modelperf.environments.records import InstalledSize
 from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.history.page_data import (
     describe_beginning,
@@ -397,12 +397,18 @@ def kernels_for_budgets(bound: BoundCheck) -> int | None:
 
 
 def installed_for_budgets(budgets: Sequence[Budget]) -> Mapping[str, InstalledSize]:
-    return {
-        name: installed_size(name)
+    names = [
+        name
         for budget in budgets
         if budget.figure.source is FigureSource.INSTALLED
         and isinstance(name := budget.companion, str)
-    }
+    ]
+    if not names:
+        return {}
+    # Imported here, because few cases have such a budget.
+    from pytest_modelperf.environments.installing import installed_size
+
+    return {name: installed_size(name) for name in names}
 
 
 def require_measured(profile: CaseProfile) -> CaseProfile:

@@ -18,7 +18,6 @@ from pytest_modelperf.comparing.budgets import Budget
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import CaseComparison, Measure
 from pytest_modelperf.comparing.since_recorded import Slowdowns, installed_builds, requirement_of
-from pytest_modelperf.environments.store import make_environment
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.history.records import Tag
@@ -294,6 +293,9 @@ class BoundCheck(Struct, frozen=True):
 
     def setup_with(self, requirements: Sequence[str]) -> Setup:
         """Return the setup in an environment with these packages, and make it if needed."""
+        # Imported here, because few checks need it.
+        from pytest_modelperf.environments.store import make_environment
+
         made = make_environment(requirements, on_progress=self.place.tell)
         return self._setup_in(str(made.python), BASELINE_REQUIREMENT.flag)
 

@@ -15,15 +15,11 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.interrupts import interrupt_held, lost_interrupts_raised
-from pytest_modelperf.files.opened import require_open_files
 from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.spec.run_definitions import BASELINE_PYTHON, CLUSTER, MACHINE, RECORDED
 from pytest_modelperf.spec.sources import RunSettings
-from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.ending import (
     KnownTests,
     RunEnding,
-    check_targets,
     in_github,
     path_in_repository,
 )
@@ -36,12 +32,10 @@ from pytest_modelperf.testing.markers import (
     read_mark_budgets,
     use_fixtures_named,
 )
-from pytest_modelperf.testing.model_collection import ModelCollection
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.pytest_internals import (
     JunitEntries,
-    distributes,
     is_skipped,
     is_stop,
     lack_of_memory_told,
@@ -57,7 +51,7 @@ from pytest_modelperf.testing.run import (
     read_late_budgets,
     uses_fixture,
 )
-from pytest_modelperf.testing.settings import describe_settings, read_run_settings
+from pytest_modelperf.testing.settings import describe_settings
 from pytest_modelperf.testing.startup import (
     BUDGET,
     CASE,
@@ -71,6 +65,7 @@ from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import encoding_of, is_utf8, printable, printable_lines
 
 if TYPE_CHECKING:
+    from pytest_modelperf.profiler.shared_worker import SharedWorkers
     from pytest_modelperf.testing.on_cluster import ClusterRun
 
     # The category of a test, its letter, and its word, perhaps with colours.
@@ -93,64 +88,17 @@ _INTERRUPTED = "interrupted at the end of the run: all its files were written"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
 
 
-def start(config: pytest.Config) -> None:
-    """Start a run that profiles, or raise pytest.UsageError for invalid settings."""
-    try:
-        require_open_files()
-        settings = read_run_settings(config)
-        if settings.against is not None:
-            from pytest_modelperf.testing.older import check_against
-
-            check_against(settings.against, settings.root)
-        if settings.baseline_python is not None:
-            from pytest_modelperf.profiler.worker.gateway import interpreter_spec
-
-            interpreter_spec(settings.baseline_python, BASELINE_PYTHON.flag)
-        if settings.uses_cluster:
-            from pytest_modelperf.cluster.places import check_cluster_extra
-
-            check_cluster_extra(CLUSTER.flag)
-            from pytest_modelperf.testing.on_cluster import check_cluster
-
-            check_cluster(config, str(settings.cluster))
-        elif settings.cluster is None and MACHINE.key in settings.typed:
-            raise UsageError(
-                f"{MACHINE.flag} chooses machines of a cluster: give {CLUSTER.flag} ADDRESS too."
-            )
-        if settings.baseline_requirements:
-            from pytest_modelperf.environments.installing import read_requirements
-
-            given = settings.baseline_requirements
-            read_requirements([each for each in given if each != RECORDED] or [settings.engine])
-        hooks = RunHooks(config, settings)
-        collection = ModelCollection(config, settings, hooks.known)
-        collection.add_models()
-        check_targets(settings, config.invocation_params.dir, collection.named)
-        if distributes(config) and not hasattr(config, "workerinput"):
-            check_sendable(
-                [
-                    *config.invocation_params.args,
-                    config.rootpath,
-                    config.invocation_params.dir,
-                    *collection.find_reached(),
-                ]
-            )
-    except ModelPerfError as error:
-        raise pytest.UsageError(in_table(error)) from None
-    config.stash[RUN] = hooks.run
-    config.pluginmanager.register(collection, "modelperf-collection")
-    config.pluginmanager.register(hooks, "modelperf-run")
-
-
 class RunHooks:
     """The hooks of one run, as a plugin object."""
 
-    def __init__(self, config: pytest.Config, settings: RunSettings) -> None:
+    def __init__(
+        self, config: pytest.Config, settings: RunSettings, early: SharedWorkers | None
+    ) -> None:
         self.config = config
         self.settings = settings
         self.started = dt.datetime.now(dt.timezone.utc)
         self.live = LiveLine(None, config)
-        self.run = Run(config, settings, _width(config), _encoding(config), self._watch)
+        self.run = Run(config, settings, _width(config), _encoding(config), self._watch, early)
         self.outcomes: dict[str, tuple[CaseOutcome, ...]] = {}
         places = [config.invocation_params.dir, *(path for path, _ in named_tests(config))]
         above = [file for place in places for file in files_above(place, settings.root)]
@@ -315,6 +263,7 @@ class RunHooks:
         judges = self.cluster is None and self.settings.runs_beside_baselines
         if judges and any(map(case_of, items)):
             self.run.settle_ahead(items)
+        self.run.end_early()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from pytest_modelperf.programs.check import check_program, measure_program, reco
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
 from pytest_modelperf.programs.messages import StationPlace
 from pytest_modelperf.programs.rounds import Pace
+from pytest_modelperf.programs.station.main import name_in_file
 from pytest_modelperf.spec.run_definitions import UpdateMode
 from pytest_modelperf.stats.decisions import share_level
 from pytest_modelperf.testing.budgets import (
@@ -35,7 +37,6 @@ from pytest_modelperf.testing.budgets import (
 from pytest_modelperf.testing.case_budgets import improvement_metric, installed_for_budgets
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.run import Run
-from pytest_modelperf.testing.settings import id_below, options_of
 from pytest_modelperf.testing.wording import PYTHON_WORDING, ProgramWords
 
 _STRETCH_SECONDS = 180.0
@@ -196,3 +197,25 @@ def _require_items(checked: CheckedProgram, budgets: Sequence[Budget]) -> None:
                     f"{budget.word} is for generators, and a call of this program yielded no "
                     f"item: leave out {budget.word}, or limit its latency_ms."
                 )
+
+
+# -- what a station needs of this run
+
+
+def options_of(config: pytest.Config) -> Mapping[str, object]:
+    """Return the options that JSON can represent. A station uses defaults for the others."""
+    return {name: value for name, value in vars(config.option).items() if _is_plain(value)}
+
+
+def id_below(item: pytest.Item, top: Path) -> str:
+    """Return the id of a test, with the path of its file relative to the top folder."""
+    place = os.path.relpath(os.path.realpath(item.path), os.path.realpath(top))
+    return f"{Path(place).as_posix()}::{name_in_file(item)}"
+
+
+def _is_plain(value: object) -> bool:
+    """Whether JSON preserves the value. A tuple or a set would come back as a list."""
+    try:
+        return bool(msgspec.json.decode(msgspec.json.encode(value)) == value)
+    except (TypeError, ValueError, OverflowError):
+        return False

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.model_in_worker import Watch
     from pytest_modelperf.profiler.records import Case, CaseProfile
+    from pytest_modelperf.profiler.shared_worker import SharedWorkers
     from pytest_modelperf.spec.case_spec import TestedModel
     from pytest_modelperf.testing.case_check import CaseCheck
     from pytest_modelperf.testing.checking import Checked, ChecksCases
@@ -63,7 +64,8 @@ class Run(Struct):
 
     `judged` is the number of figures that the whole run judges. They share its chance of a false
     alarm. `width` and `encoding` are those of the terminal. `current` is the running test, and
-    `checked` is the profile of its case once it is checked. The report shows the `notes`.
+    `checked` is the profile of its case once it is checked. The report shows the `notes`. `early`
+    are workers that already start, for the first cases that need plans.
     """
 
     config: pytest.Config
@@ -71,6 +73,7 @@ class Run(Struct):
     width: int
     encoding: str
     watch: Watch
+    early: SharedWorkers | None = None
     judged: int = 1
     current: pytest.Item | None = None
     checked: CaseProfile | None = None
@@ -152,7 +155,13 @@ class Run(Struct):
         if checks:
             from pytest_modelperf.testing.ahead import settle_ahead
 
-            self.checker = settle_ahead(checker, checks, cache)
+            self.checker = settle_ahead(checker, checks, cache, self.early)
+
+    def end_early(self) -> None:
+        """End the workers that started early. No test needs them."""
+        early, self.early = self.early, None
+        if early is not None:
+            early.end()
 
     def begin(self, item: pytest.Item) -> None:
         """Note that a test starts, perhaps for the second time."""

@@ -1,16 +1,14 @@
-"""The settings of a run, from options, ini keys and the table, and the part for a station."""
+"""The settings of a run, from options, ini keys and the table, and what earlier runs left."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
 
+from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.files.documents import PYPROJECT, read_table
-from pytest_modelperf.programs.station.main import name_in_file
+from pytest_modelperf.files.store import user_cache_folder
 from pytest_modelperf.spec.run_definitions import RUN_SETTINGS
 from pytest_modelperf.spec.sources import RunSettings, check_ini_keys, read_settings
 from pytest_modelperf.testing.pytest_internals import ini_keys, ini_value
@@ -53,23 +51,20 @@ def describe_settings(settings: RunSettings) -> str:
     return f"modelperf: {', '.join(parts)}"
 
 
-# -- what a station needs of this run
+# -- the outcomes that earlier runs left in the user's cache folder
 
 
-def options_of(config: pytest.Config) -> Mapping[str, object]:
-    """Return the options that JSON can represent. A station uses defaults for the others."""
-    return {name: value for name, value in vars(config.option).items() if _is_plain(value)}
-
-
-def id_below(item: pytest.Item, top: Path) -> str:
-    """Return the id of a test, with the path of its file relative to the top folder."""
-    place = os.path.relpath(os.path.realpath(item.path), os.path.realpath(top))
-    return f"{Path(place).as_posix()}::{name_in_file(item)}"
-
-
-def _is_plain(value: object) -> bool:
-    """Whether JSON preserves the value. A tuple or a set would come back as a list."""
+def settled_folder() -> Path | None:
+    """Return the folder of settled cases, or None for a user without a home folder."""
     try:
-        return bool(msgspec.json.decode(msgspec.json.encode(value)) == value)
-    except (TypeError, ValueError, OverflowError):
-        return False
+        return user_cache_folder() / "settled"
+    except ModelPerfError:
+        return None
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder has no file, as in a container that was just made."""
+    try:
+        return next(folder.iterdir(), None) is None
+    except OSError:
+        return True

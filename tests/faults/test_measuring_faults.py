@@ -131,7 +131,11 @@ def disturb(folder: Path, monkeypatch: pytest.MonkeyPatch) -> GiveSign:
         ask, left = ProcessWorker.ask, [None] * (nth - 1) + [sign]
 
         def ask_with_sign(
-            self: ProcessWorker, asked: str, step: str, limit_s: float | None = None, **more: object
+            self: ProcessWorker,
+            asked: str,
+            step: str,
+            limit_s: float | None = None,
+            **more: Any,  # noqa: ANN401  # as the method
         ) -> object:
             if left and asked == command and words in step and left.pop(0) == sign:
                 sign.touch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from pytest_modelperf.profiler.model_in_worker import CasePlace
 from pytest_modelperf.profiler.pairs.plans import save_plan
 from pytest_modelperf.profiler.prepare import Model, PreparedModel, prepare
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.profiler.sampling.setup import Setup
+from pytest_modelperf.profiler.sampling.setup import Setup, worker_request
 from pytest_modelperf.profiler.sampling.worker_bench import Rig
 from pytest_modelperf.profiler.shared_worker import SharedTime, SharedWorker, SharedWorkers
+from pytest_modelperf.profiler.worker.client import ProcessWorker
 from tests.support.known import known
 from tests.support.project import write_dense
 from tests.support.small_models import parse
@@ -122,16 +123,37 @@ def test_a_session_that_made_a_plan_and_did_not_run_is_none_of_the_next_model(
         assert len(block.times_ns) == 2
 
 
+def test_a_running_worker_takes_a_new_import_path(
+    shared: SharedWorker, model: PreparedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rig_of(shared, model) as rig:
+        pid = pid_of(rig)
+    monkeypatch.syspath_prepend(tmp_path)
+    asked: list[object] = []
+    plain = ProcessWorker.use_paths
+
+    def note(self: ProcessWorker, paths: Sequence[str]) -> None:
+        asked.append(list(paths))
+        plain(self, paths)
+
+    monkeypatch.setattr(ProcessWorker, "use_paths", note)
+    with rig_of(shared, model) as rig:
+        assert pid_of(rig) == pid
+    assert asked == [worker_request(Setup(), 1).paths]
+    assert str(tmp_path) in worker_request(Setup(), 1).paths
+
+
 # -- several workers
 
 
 def test_the_workers_start_before_a_model_is_there_and_load_the_engine(
     model: PreparedModel, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    workers, place = SharedWorkers(2, TIME), CasePlace(model.case(1), 1, 1, lambda _: None)
+    workers, place = SharedWorkers(TIME), CasePlace(model.case(1), 1, 1, lambda _: None)
     try:
-        workers.start(Setup(), 1)
-        workers.start(Setup(), 1)
+        workers.start(Setup(), 1, 1)
+        workers.start(Setup(), 1, 2)
+        workers.start(Setup(), 1, 2)
         with (
             TIME.turn(),
             workers.rig(model, Setup(), place) as one,
@@ -147,16 +169,16 @@ def test_the_workers_start_before_a_model_is_there_and_load_the_engine(
 def test_workers_that_end_as_they_start_leave_no_process(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
-    workers = SharedWorkers(2, TIME)
-    workers.start(Setup(), 1)
+    workers = SharedWorkers(TIME)
+    workers.start(Setup(), 1, 2)
     workers.end()
     assert all(process.poll() is not None for process in started)
 
 
 def test_a_worker_that_cannot_start_fails_with_its_first_model(model: PreparedModel) -> None:
     setup = Setup(spec="command=false")
-    workers, place = SharedWorkers(1, TIME), CasePlace(model.case(1), 1, 1, lambda _: None)
-    workers.start(setup, 1)
+    workers, place = SharedWorkers(TIME), CasePlace(model.case(1), 1, 1, lambda _: None)
+    workers.start(setup, 1, 1)
     try:
         for _ in range(2):
             with pytest.raises(MeasureError), TIME.turn(), workers.rig(model, setup, place):
@@ -226,10 +248,10 @@ def test_a_worker_starts_while_a_thread_reads_a_model(monkeypatch: pytest.Monkey
         has_started.set()
 
     monkeypatch.setattr(SharedWorker, "start", start)
-    workers = SharedWorkers(1, time)
+    workers = SharedWorkers(time)
     try:
         with time.turn():
-            workers.start(Setup(), 1)
+            workers.start(Setup(), 1, 1)
             assert has_started.wait(60)
     finally:
         workers.end()

@@ -19,7 +19,7 @@ from pytest_modelperf.profiler import model_in_worker
 from pytest_modelperf.profiler.sampling.setup import Setup
 from pytest_modelperf.profiler.sampling.worker_bench import start_worker
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.profiler.worker.client import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.client import Meanwhile, ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.endings import failure
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.worker.process import Meter
@@ -70,8 +70,11 @@ class SimulatedWorker(ProcessWorker):
         command: str,
         step: str,
         limit_s: float | None = None,  # noqa: ARG002  # nothing is silent here
+        meanwhile: Meanwhile | None = None,
         **arguments: object,
     ) -> Any:  # noqa: ANN401  # as a worker's
+        if meanwhile is not None:
+            meanwhile()
         if command == "memory":
             return _MEMORY
         answer = self._agent.handle({"command": command, **arguments})

@@ -24,6 +24,8 @@ from pytest_modelperf.profiler.shared_worker import SharedWorkers
 from pytest_modelperf.testing import ahead
 from pytest_modelperf.testing.ahead import SettledCache
 from pytest_modelperf.testing.checking import Checker
+from pytest_modelperf.testing.hooks import RunHooks
+from pytest_modelperf.testing.settings import is_empty
 from tests.support.known import known
 from tests.support.project import assert_ended
 from tests.support.recordings import record_baseline
@@ -175,9 +177,9 @@ def test_a_model_that_a_fixture_writes_is_checked_as_it_is_then(
 
 def test_a_cache_is_empty_until_a_case_is_kept(retrained: pytest.Pytester) -> None:
     cache = known(SettledCache.of_user())
-    assert cache.is_empty
+    assert is_empty(cache.folder)
     check(retrained, "one.onnx").assert_outcomes(passed=1)
-    assert not cache.is_empty
+    assert not is_empty(cache.folder)
 
 
 def test_workers_start_before_a_model_is_read_if_nothing_is_kept(
@@ -190,9 +192,9 @@ def test_workers_start_before_a_model_is_read_if_nothing_is_kept(
         steps.append("read")
         return open_model(source)
 
-    def note_start(self: SharedWorkers, setup: Setup, cores: int) -> None:
+    def note_start(self: SharedWorkers, setup: Setup, cores: int, places: int) -> None:
         steps.append("start")
-        start(self, setup, cores)
+        start(self, setup, cores, places)
 
     monkeypatch.setattr(ahead, "open_model", note_read)
     monkeypatch.setattr(SharedWorkers, "start", note_start)
@@ -200,6 +202,72 @@ def test_workers_start_before_a_model_is_read_if_nothing_is_kept(
         steps.clear()
         check(retrained, "one.onnx", *options).assert_outcomes(passed=1)
         assert steps[0] == first
+
+
+def test_the_first_model_has_the_worker_that_started_before_the_collection(
+    retrained: pytest.Pytester, started: list[subprocess.Popen[bytes]]
+) -> None:
+    retrained.makepyfile("""
+        import pytest
+
+        @pytest.mark.perf_case(model="one.onnx", batch_size=64)
+        def test_model(): pass
+        """)
+    check(retrained, *map(str, retrained.path.glob("test_*.py"))).assert_outcomes(passed=1)
+    assert [case["how"] for case in cases(retrained)] == ["plan"]
+    assert len(started) == 1
+
+
+def test_a_worker_that_started_too_early_is_replaced(
+    retrained: pytest.Pytester,
+    started: list[subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SET_BY_CONFTEST", "before")
+    retrained.makeconftest("""
+        import os
+
+        def pytest_collection():
+            os.environ["SET_BY_CONFTEST"] = "after"
+        """)
+    check(retrained, "one.onnx").assert_outcomes(passed=1)
+    assert [case["how"] for case in cases(retrained)] == ["plan"]
+    assert len(started) == 2
+    assert all(process.poll() is not None for process in started)
+
+
+def test_a_run_that_cannot_collect_ends_the_worker_that_started_early(
+    retrained: pytest.Pytester, started: list[subprocess.Popen[bytes]]
+) -> None:
+    retrained.makepyfile(test_broken="import missing_module")
+    check(retrained, "one.onnx", "test_broken.py").assert_outcomes(errors=1)
+    assert all(process.poll() is not None for process in started)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--collect-only",),
+        ("--modelperf-static-only",),
+        ("--modelperf-update-baseline",),
+        ("--modelperf-engine=openvino",),
+        ("--modelperf-baseline-dir=none",),
+        ("-pxdist.plugin", "-n=1"),
+    ],
+)
+def test_no_worker_starts_early_if_no_plan_is_needed_here(
+    retrained: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]
+) -> None:
+    early: list[object] = []
+    plain = RunHooks.__init__
+
+    def note(self: RunHooks, config: Any, settings: Any, workers: Any) -> None:  # noqa: ANN401  # as the method
+        early.append(workers)
+        plain(self, config, settings, workers)
+
+    monkeypatch.setattr(RunHooks, "__init__", note)
+    check(retrained, "one.onnx", "-k=nothing", *options)
+    assert early == [None]
 
 
 def test_a_case_settled_by_an_earlier_run_starts_no_worker(

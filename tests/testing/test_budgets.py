@@ -14,7 +14,7 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import How, Metric, Verdict
 from pytest_modelperf.comparing.time_limits import MissLimit
 from pytest_modelperf.comparing.verdict_lines import describe_metric
-from pytest_modelperf.environments.installing import InstalledSize
+from pytest_modelperf.environments.records import InstalledSize
 from pytest_modelperf.profiler.counting.records import StaticProfile
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_modelperf.testing.settings import id_below, options_of
+from pytest_modelperf.testing.program_run import id_below, options_of
 
 
 def test_options_of_a_conftest_are_kept_and_others_left_out(pytester: pytest.Pytester) -> None:

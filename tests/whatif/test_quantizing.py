@@ -26,7 +26,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.engines import onnxruntime_quantizer
 from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.inputs.made import Feed
-from pytest_modelperf.profiler.worker.client import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.client import Meanwhile, ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from pytest_modelperf.profiler.worker.starter import Channel
 from pytest_modelperf.whatif.pruned import read_products, write_stored
@@ -385,11 +385,16 @@ def test_a_quantizer_that_crashes_is_reported_with_its_last_output_and_leaves_no
 def test_a_calibration_without_end_is_ended_after_the_limit(tmp_path: Path) -> None:
     class PatientWorker(ProcessWorker):
         def ask(
-            self, command: str, step: str, limit_s: float | None = None, **arguments: object
+            self,
+            command: str,
+            step: str,
+            limit_s: float | None = None,
+            meanwhile: Meanwhile | None = None,
+            **arguments: object,
         ) -> object:
             # A machine that stops for a while is not what this is about.
             patient_s = 60.0 if command == "inputs" else limit_s
-            return super().ask(command, step, patient_s, **arguments)
+            return super().ask(command, step, patient_s, meanwhile, **arguments)
 
     model = parse(ENDLESS, {"w": random_floats(4, 4), "trips": np.array(1 << 62)})
     options = {"limit_s": 1.0, "start": process(PatientWorker)}

@@ -56,6 +56,7 @@ from pytest_modelperf.profiler.prepare import Model
 from pytest_modelperf.profiler.sampling.kernels import ask_for_shapes, run_plan_kernels
 from pytest_modelperf.profiler.sampling.policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.sampling.worker_bench import PlacedPart, Rig, measure_rounds
+from pytest_modelperf.profiler.worker.client import Meanwhile
 from pytest_modelperf.profiler.worker.endings import writing_for_worker
 from pytest_modelperf.stats.robust import CalmTime, calm_time
 
@@ -101,8 +102,14 @@ class SavedPlan(Struct, frozen=True, eq=False):
     runs_parts: bool
 
 
-def save_plan(rig: Rig, weight_bytes: int, *, keeps_session: bool = False) -> SavedPlan | None:
-    """Save the plan of a rig.
+def save_plan(
+    rig: Rig,
+    weight_bytes: int,
+    *,
+    keeps_session: bool = False,
+    meanwhile: Meanwhile | None = None,
+) -> SavedPlan | None:
+    """Save the plan of a rig, and do something else `meanwhile`.
 
     Returns None if the engine shows no plan or the model is too large to save. With `keeps_session`
     the session that makes the plan becomes the first session of the rig, so its load takes longer.
@@ -116,6 +123,7 @@ def save_plan(rig: Rig, weight_bytes: int, *, keeps_session: bool = False) -> Sa
         folder=rig.workload.folder,
         name=_folder_of(rig),
         side=rig.side if keeps_session else None,
+        meanwhile=meanwhile,
     )
     if answer is None:
         return None

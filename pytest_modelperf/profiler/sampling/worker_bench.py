@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,17 +27,13 @@ from pytest_modelperf.profiler.measurements import (
 )
 from pytest_modelperf.profiler.sampling.loop import SamplingProgress, WatchSampling
 from pytest_modelperf.profiler.sampling.rounds import IsEnough, sample
-from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.worker.client import ProcessWorker, Worker, WorkerRequest
-from pytest_modelperf.profiler.worker.gateway import is_this_python
+from pytest_modelperf.profiler.sampling.setup import Setup, worker_request
+from pytest_modelperf.profiler.worker.client import ProcessWorker, Worker
 from pytest_modelperf.profiler.worker.timing import FINE_NS
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.stats.records import PartTurns, Turns
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms
-
-# The folders below their prefix in which interpreters have their modules.
-_LIBRARIES = ("lib", "lib64", "dlls")
 
 # The fewest ticks of a coarse wall clock in an inference whose time it resolves.
 _FEWEST_TICKS = 200
@@ -326,42 +320,6 @@ def _starts_ns(
 def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
     """Make a worker in a process of its own, pinned to `cores` cores if they are given."""
     return ProcessWorker(worker_request(setup, cores, cgroup_files))
-
-
-def worker_request(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> WorkerRequest:
-    # An engine that imports modules of the user finds the same ones as this process.
-    is_whole_path = setup.engine.runs_user_code and is_this_python(setup.spec)
-    paths = _import_path(setup.engine)
-    return WorkerRequest(
-        spec=setup.spec,
-        cores=cores,
-        limit_s=setup.limit_s,
-        cgroup_files=cgroup_files,
-        paths=[str(path) for path in paths if is_whole_path or not _is_installed(path)],
-        is_whole_path=is_whole_path,
-    )
-
-
-def _import_path(engine: EngineModule) -> Sequence[Path]:
-    """Return the entries of `sys.path`, and the working folder for a function of the user."""
-    here = [""] if engine.name == CALLABLE_ENGINE else []
-    return list(dict.fromkeys(Path(entry).absolute() for entry in (*sys.path, *here)))
-
-
-def _is_installed(path: Path) -> bool:
-    """Whether a folder of modules belongs to the interpreter or to its packages.
-
-    Another interpreter has its own packages, and must not take missing ones from here. Not every
-    folder below the prefix belongs to it: the prefix of a system's Python is /usr, and a project
-    may be in /usr/src.
-    """
-    if {"site-packages", "dist-packages"} & set(path.parts):
-        return True
-    for prefix in (sys.prefix, sys.base_prefix):
-        below = path.relative_to(prefix).parts if path.is_relative_to(prefix) else ()
-        if below and (below[0].lower() in _LIBRARIES or path.suffix == ".zip"):
-            return True
-    return False
 
 
 def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: str = "") -> Rig:

@@ -75,6 +75,8 @@ class Agent(ModelSessions):
         self._folder = ""
         self._is_child = False
         self._affinity: list[int] | None = None
+        self._own_paths: Sequence[str] = ()
+        self._inherited: Sequence[str] = ()
 
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to one request: its result, or its error."""
@@ -119,8 +121,9 @@ class Agent(ModelSessions):
         elif is_child:
             last = set(inherited)
             # A file next to the model may have the name of a module that is imported later.
-            own = [p for p in sys.path if p and os.path.abspath(p) not in last]  # noqa: PTH100  # paths are strings on this side
-            sys.path[:] = dict.fromkeys((*own, *paths, *inherited))
+            self._own_paths = [p for p in sys.path if p and os.path.abspath(p) not in last]  # noqa: PTH100  # paths are strings on this side
+            self._inherited = inherited
+            self.do_paths(paths)
         self._folder = folder or tempfile.mkdtemp(prefix="modelperf-")
         self._affinity = OWN_PROCESS.allowed_processors()
         facts = describe_platform()
@@ -137,6 +140,10 @@ class Agent(ModelSessions):
             "processors_allowed": None if self._affinity is None else len(self._affinity),
             "platform": facts,
         }
+
+    def do_paths(self, paths: Sequence[str]) -> None:
+        """Import modules that this interpreter does not have from these folders."""
+        sys.path[:] = dict.fromkeys((*self._own_paths, *paths, *self._inherited))
 
     def do_put(self, name: str, data: bytes, start: bool) -> str:  # noqa: FBT001  # by keyword
         """Write a piece of a file into the worker's own folder, and return the file's path."""

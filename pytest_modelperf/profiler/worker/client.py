@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import (
     EngineError,
@@ -56,6 +57,12 @@ _LARGE = frozenset({"inputs", "put"})
 _PIECE_BYTES = 4 << 20
 
 
+# What a process enters while it only waits for its worker.
+Waiting: TypeAlias = Callable[[], AbstractContextManager[object]]
+# What a process does before it waits.
+Meanwhile: TypeAlias = Callable[[], None]
+
+
 class Worker(Protocol):
     """The process that measures a model: another one, or this one."""
 
@@ -77,13 +84,17 @@ class Worker(Protocol):
         """Return the path of a file as the worker sees it."""
 
     def ask(
-        self, command: str, step: str, limit_s: float | None = None, **arguments: object
+        self,
+        command: str,
+        step: str,
+        limit_s: float | None = None,
+        meanwhile: Meanwhile | None = None,
+        **arguments: object,
     ) -> Any:  # noqa: ANN401  # plain values, narrowed by the caller
-        """Return the answer to a command. Raise MeasureError with the `step` if there is none."""
+        """Return the answer to a command. Raise MeasureError with the `step` if there is none.
 
-
-# What a process enters while it only waits for its worker.
-Waiting: TypeAlias = Callable[[], AbstractContextManager[object]]
+        `meanwhile` runs while a worker in another process is busy.
+        """
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True):
@@ -102,6 +113,10 @@ class WorkerRequest(Struct, frozen=True, kw_only=True):
     cgroup_files: Sequence[str] = ()
     paths: Sequence[str] = ()
     is_whole_path: bool = False
+
+    def differs_by_paths(self, other: WorkerRequest) -> bool:
+        """Whether the requests differ only in paths that a running worker can still take."""
+        return not self.is_whole_path and replace(self, paths=other.paths) == other
 
 
 class ProcessWorker:
@@ -148,7 +163,12 @@ class ProcessWorker:
         self.end()
 
     def ask(
-        self, command: str, step: str, limit_s: float | None = None, **arguments: object
+        self,
+        command: str,
+        step: str,
+        limit_s: float | None = None,
+        meanwhile: Meanwhile | None = None,
+        **arguments: object,
     ) -> Any:  # noqa: ANN401  # plain values, narrowed by the caller
         if self._why_over:
             raise MeasureError(f"the worker had already ended {step}: {self._why_over}")
@@ -160,6 +180,8 @@ class ProcessWorker:
             )
         limit_s = self._request.limit_s if limit_s is None else limit_s
         self._send({"command": command, **arguments}, limit_s if command in _LARGE else None)
+        if meanwhile is not None:
+            meanwhile()
         answer = self._receive(step, limit_s)
         if "error" in answer:
             raise failure(answer["error"], step, self.executable, shows_trace=self._shows_trace)
@@ -210,6 +232,12 @@ class ProcessWorker:
             hint = f" Install it there: {engine.install}." if engine.install else ""
             raise EngineError(f"the engine {engine.name!r} cannot run: {error}{hint}") from None
         return described
+
+    def use_paths(self, paths: Sequence[str]) -> None:
+        """Change the `paths` of the request."""
+        self._request = replace(self._request, paths=paths)
+        if self.is_local:
+            self.ask("paths", "as its import path was set", paths=list(paths))
 
     def send_file(self, path: Path, name: str) -> str:
         """Return a file's path as the worker sees it. One on another machine is sent the file."""

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.machine.hardware import MachineFacts
 from pytest_modelperf.profiler.worker.agent import Agent, describe_error
+from pytest_modelperf.profiler.worker.client import Meanwhile
 from pytest_modelperf.profiler.worker.endings import failure
 from pytest_modelperf.profiler.worker.process import Meter, pin
 from pytest_modelperf.profiler.worker.working_folder import working_folder
@@ -65,8 +66,11 @@ class InlineWorker:
         command: str,
         step: str,
         limit_s: float | None = None,  # noqa: ARG002  # the worker's interface
+        meanwhile: Meanwhile | None = None,
         **arguments: object,
     ) -> Any:  # noqa: ANN401  # the worker's interface
+        if meanwhile is not None:
+            meanwhile()
         answer = self._agent.handle({"command": command, **arguments})
         if "error" in answer:
             raise failure(answer["error"], step, shows_trace=True)

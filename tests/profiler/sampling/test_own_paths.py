@@ -16,8 +16,8 @@ from pytest_modelperf.profiler.engines.source import (
 from pytest_modelperf.profiler.measured_cases import measure_function
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling.policy import SamplingPolicy
-from pytest_modelperf.profiler.sampling.setup import Setup
-from pytest_modelperf.profiler.sampling.worker_bench import start_worker, worker_request
+from pytest_modelperf.profiler.sampling.setup import Setup, worker_request
+from pytest_modelperf.profiler.sampling.worker_bench import start_worker
 from pytest_modelperf.profiler.worker.gateway import python_spec
 
 OTHER = python_spec("/other/venv/bin/python")
