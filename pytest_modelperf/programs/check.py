@@ -19,6 +19,7 @@ from pytest_modelperf.comparing.limits import OUTPUTS
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.model_in_worker import Stopwatch
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.programs.causes import (
     MODEL_SECONDS,
@@ -85,7 +86,8 @@ def check_program(asked: ProgramCheck, state: ProgramState) -> CheckedProgram:
         if state.is_unchanged:
             comparison = CaseComparison(asked.case, (), (), outcome=Verdict.UNCHANGED)
             return CheckedProgram(comparison=comparison)
-    begun = time.monotonic()
+    stopwatch = Stopwatch(asked.watch)
+    asked = replace(asked, watch=stopwatch)
     try:
         with working_folder("models") as kept:
             with both_sides(asked, stored) as sides:
@@ -106,7 +108,7 @@ def check_program(asked: ProgramCheck, state: ProgramState) -> CheckedProgram:
     if asked.against is None:
         changes = [printable(change) for change in state.changes]
         notes = (f"since it was recorded: {shorten_list(changes, _MOST_NAMED)}", *notes)
-    comparison = replace(found, notes=notes, seconds=time.monotonic() - begun)
+    comparison = replace(found, notes=notes, seconds=stopwatch.seconds)
     return replace(checked, comparison=comparison)
 
 
@@ -358,7 +360,8 @@ class _Alone:
 
 def record_program(asked: ProgramCheck) -> CheckedProgram:
     """Measure a program alone for its baseline, or raise UsageError if no commit could hold it."""
-    begun = time.monotonic()
+    stopwatch = Stopwatch(asked.watch)
+    asked = replace(asked, watch=stopwatch)
     seen = ProgramSources(files={}, distributions={}, models=(), python="")
     commit: str | None = None
     work = CallWork(sessions=())
@@ -384,7 +387,7 @@ def record_program(asked: ProgramCheck) -> CheckedProgram:
         rows=tuple(program_rows([turn for each in alone.turns for turn in each], work)),
     )
     comparison = CaseComparison(
-        asked.case, (), (), notes=notes, outcome=Verdict.NEW, seconds=time.monotonic() - begun
+        asked.case, (), (), notes=notes, outcome=Verdict.NEW, seconds=stopwatch.seconds
     )
     return CheckedProgram(
         comparison=comparison,

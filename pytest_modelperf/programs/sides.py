@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.program import CallWork, ProgramSources, SeenModel, StoredProgram
 from pytest_modelperf.baselines.program_store import program_path
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
+from pytest_modelperf.profiler.measurements import WAITING
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.profiler.worker.working_folder import working_folder
 from pytest_modelperf.programs import messages
@@ -381,7 +382,7 @@ class BothSides:
 
 def measuring_program(asked: ProgramCheck) -> AbstractContextManager[None]:
     """Wait until only this process measures, and show which one it waits for."""
-    return measuring_alone(lambda holder: asked.show_step(f"wait for {holder}"))
+    return measuring_alone(lambda holder: asked.show_step(f"{WAITING} {holder}"))
 
 
 @contextmanager

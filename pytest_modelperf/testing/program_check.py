@@ -5,8 +5,8 @@ Most programs are unchanged, so the code that runs and judges one is imported on
 
 from __future__ import annotations
 
-import datetime as dt
 import os
+import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -65,8 +65,7 @@ def require_run(config: pytest.Config) -> None:
 
 def check(run: Run, item: pytest.Item, function: str, words: ProgramWords) -> CaseOutcome:
     """Return the outcome of a program: settled, judged, or recorded if the run records."""
-    begun = dt.datetime.now(dt.timezone.utc)
-    settings = run.settings
+    begun, settings = time.monotonic(), run.settings
     test, top = str(item.nodeid), top_of(item.path.parent)
     name = program_name(test)
     state = read_state(settings.baseline_dir, name, top)
@@ -95,9 +94,8 @@ def check(run: Run, item: pytest.Item, function: str, words: ProgramWords) -> Ca
         if taken is not None:
             taken.append(NamedProgram(check_of(run, program, outcome), state))
             pytest.skip("the command has the check of this test")
-        outcome = run_program(run, program, outcome, is_recorded=is_recorded)
-    seconds = (dt.datetime.now(dt.timezone.utc) - begun).total_seconds()
-    return replace(outcome, seconds=seconds)
+        return run_program(run, program, outcome, is_recorded=is_recorded)
+    return replace(outcome, seconds=time.monotonic() - begun)
 
 
 def _accept_against(version: str) -> str:

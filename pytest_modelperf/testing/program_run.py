@@ -19,6 +19,7 @@ from pytest_modelperf.comparing.limits import LOAD
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.model_in_worker import Stopwatch
 from pytest_modelperf.programs.changes import ProgramState
 from pytest_modelperf.programs.check import check_program, measure_program, record_program
 from pytest_modelperf.programs.checked import CheckedProgram, ProgramCheck
@@ -60,7 +61,8 @@ class TestedProgram(Struct, frozen=True):
 def run_program(
     run: Run, program: TestedProgram, outcome: CaseOutcome, *, is_recorded: bool
 ) -> CaseOutcome:
-    asked = check_of(run, program, outcome)
+    stopwatch = Stopwatch(run.watch)
+    asked = replace(check_of(run, program, outcome), watch=stopwatch)
     budgets = _of_program(program.budgets, asked.machine)
     checked = record_program(asked) if is_recorded else check_program(asked, program.state)
     update = run.settings.update
@@ -77,6 +79,7 @@ def run_program(
         peak_rss_bytes=None if measured is None else measured.peak_rss_bytes,
         confidence=asked.gate.confidence,
         program=checked.recording,
+        seconds=stopwatch.seconds,
     )
 
 

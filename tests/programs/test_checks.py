@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
+from pytest_modelperf.profiler.worker.lock import measuring_alone
 from tests.support.project import assert_ended
 from tests.support.repository import git
 from tests.support.stored_programs import reader_repository
@@ -62,6 +67,25 @@ def test_a_program_is_recorded_unchanged_and_worse_by_its_work(
     # Uncommitted files cannot be recorded.
     result, case = _run(repository, "--modelperf-update-baseline")
     assert_ended(result, "*not committed: reader.py*--modelperf-uncommitted*", failed=1)
+
+
+def test_a_wait_for_another_measurement_is_told(
+    repository: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the time of the check leaves it out, as for a model."""
+    with ThreadPoolExecutor(1) as elsewhere, ExitStack() as held:
+        elsewhere.submit(held.enter_context, measuring_alone()).result()
+        plain = time.sleep
+
+        def sleep(seconds: float) -> None:
+            if sys._getframe(1).f_globals["__name__"].startswith("filelock"):
+                elsewhere.submit(held.close).result()
+            else:
+                plain(seconds)
+
+        monkeypatch.setattr(time, "sleep", sleep)
+        result = repository.runpytest_inprocess(*_FAST, "--modelperf-update-baseline")
+    assert_ended(result, "*test_read: waiting for *to end measuring*", passed=1)
 
 
 def test_a_recorded_call_without_inferences_has_a_note(repository: pytest.Pytester) -> None:
