@@ -126,9 +126,6 @@ def test_a_session_that_made_a_plan_and_did_not_run_is_none_of_the_next_model(
 def test_a_running_worker_takes_a_new_import_path(
     shared: SharedWorker, model: PreparedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with rig_of(shared, model) as rig:
-        pid = pid_of(rig)
-    monkeypatch.syspath_prepend(tmp_path)
     asked: list[object] = []
     plain = ProcessWorker.use_paths
 
@@ -137,6 +134,11 @@ def test_a_running_worker_takes_a_new_import_path(
         plain(self, paths)
 
     monkeypatch.setattr(ProcessWorker, "use_paths", note)
+    for _ in range(2):
+        with rig_of(shared, model) as rig:
+            pid = pid_of(rig)
+    assert not asked
+    monkeypatch.syspath_prepend(tmp_path)
     with rig_of(shared, model) as rig:
         assert pid_of(rig) == pid
     assert asked == [worker_request(Setup(), 1).paths]

@@ -115,8 +115,9 @@ class WorkerRequest(Struct, frozen=True, kw_only=True):
     is_whole_path: bool = False
 
     def differs_by_paths(self, other: WorkerRequest) -> bool:
-        """Whether the requests differ only in paths that a running worker can still take."""
-        return not self.is_whole_path and replace(self, paths=other.paths) == other
+        """Whether the requests differ, but only in paths that a running worker can still take."""
+        differs = self.paths != other.paths and not self.is_whole_path
+        return differs and replace(self, paths=other.paths) == other
 
 
 class ProcessWorker:
