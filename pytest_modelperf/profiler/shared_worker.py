@@ -219,7 +219,11 @@ class SharedWorkers:
 
 def _surroundings() -> tuple[object, ...]:
     """Return what a process inherits: variables, folder and processors."""
-    return dict(os.environ), Path.cwd(), OWN_PROCESS.allowed_processors()
+    folder = None
+    # A process inherits a removed folder as well.
+    with suppress(FileNotFoundError):
+        folder = Path.cwd()
+    return dict(os.environ), folder, OWN_PROCESS.allowed_processors()
 
 
 def _remove_models(worker: ProcessWorker) -> None:

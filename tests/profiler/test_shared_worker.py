@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -257,3 +258,16 @@ def test_a_worker_starts_while_a_thread_reads_a_model(monkeypatch: pytest.Monkey
             assert has_started.wait(60)
     finally:
         workers.end()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps the working folder")
+def test_workers_can_start_in_a_removed_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    workers = SharedWorkers(TIME)
+    folder.rmdir()
+    assert not workers.are_as_new
+    assert SharedWorkers(TIME).are_as_new
