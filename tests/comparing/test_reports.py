@@ -36,7 +36,7 @@ from pytest_modelperf.comparing.tables import (
     metric_rows,
     type_difference_table,
 )
-from pytest_modelperf.comparing.tables.figures import CaseView
+from pytest_modelperf.comparing.tables.figures import CaseView, cases_table
 from pytest_modelperf.comparing.tables.times import stage_table
 from pytest_modelperf.comparing.verdict_lines import describe_verdict
 from pytest_modelperf.profiler.records import Case
@@ -636,6 +636,8 @@ def test_a_latency_of_fewer_inferences_than_a_median_needs_is_marked_as_an_estim
         ("~40.00 ms", "~50.00"),
         ("40.00 ms", "50.00"),
     ]
+    assert cases_table(views).caption == "~: the mean of fewer runs than a median needs"
+    assert not cases_table(views[1:]).caption
 
 
 def test_the_parts_that_changed_are_shown_with_their_figures() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.changes import LayerTypeChange, OutputChange
@@ -250,6 +251,7 @@ _FIGURE_TONES = {**TONES, _NOT_DECIDED: Tone.UNSURE}
 _LEAST_NAME = 24
 _LEAST_FIGURE = 16
 _P50, _P95 = f"{LATENCY}p50", f"{LATENCY}p95"
+_OF_FEW = f"{ESTIMATE}: the mean of fewer runs than a median needs"
 
 
 class CaseView(Struct, frozen=True, kw_only=True):
@@ -360,6 +362,8 @@ def cases_table(views: Sequence[CaseView], *, has_failures: bool = False) -> Tab
             ),
         ),
     )
+    if any(view.rate.startswith(ESTIMATE) for view in views):
+        table = replace(table, caption=_OF_FEW)
     return drop_blank_columns(table)
 
 
