@@ -15,7 +15,7 @@ from onnx import NodeProto, numpy_helper
 
 from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs
-from pytest_modelperf.graph.shape_rules import ints_of, total
+from pytest_modelperf.graph.shape_rules import ints_of
 from pytest_modelperf.graph.structure import Graph, Node, Shape, Value, is_open
 from pytest_modelperf.graph.validity import describe_node
 from pytest_modelperf.text.escaping import printable
@@ -64,11 +64,14 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
             raise refusal(place, bound, model)
 
 
+# The operators in which `find_misfits` finds one.
+_CHECKED = frozenset({"Conv", "Reshape"})
+
+
 def find_misfits(graph: Graph) -> Iterator[str]:
     """Describe the Reshapes that lose or add elements, and a Conv whose input is too small."""
-    surely_run = tuple(_surely_run(graph))
-    reshapes = (node for node in surely_run if node.op_type == "Reshape")
-    wrong = [node for node in reshapes if not _keeps_elements(node)]
+    checked = [node for node in _surely_run(graph) if node.op_type in _CHECKED]
+    wrong = [node for node in checked if not _keeps_elements(node)]
     if wrong:
         data, result = wrong[0].inputs[0], wrong[0].outputs[0]
         shapes = [() if t is None or t.shape is None else t.shape for t in (data, result)]
@@ -78,8 +81,8 @@ def find_misfits(graph: Graph) -> Iterator[str]:
             f"no engine runs the model at these sizes: {describe_node(wrong[0])} makes {made} of "
             f"{made_of}{more}"
         )
-    for node in surely_run:
-        room = _room(node) if node.op_type == "Conv" else ()
+    for node in checked:
+        room = _room(node)
         if any(size is not None and size < reach for size, reach in room):
             sizes, reaches = (format_shape(each) for each in zip(*room, strict=True))
             yield (
@@ -167,15 +170,16 @@ def _room(node: Node) -> tuple[tuple[int | None, int], ...]:
     data, weight = node.optional_input(0), node.optional_input(1)
     if node.qualified_op != "Conv" or data is None or weight is None or data.shape is None:
         return ()
-    if not weight.has_known_shape or node.attr_str("auto_pad", "NOTSET").startswith("SAME"):
+    auto_pad = node.attr_str("auto_pad", "NOTSET")
+    if not weight.has_known_shape or auto_pad.startswith("SAME"):
         return ()
     kernel, count = weight.dims[2:], len(data.shape) - 2
-    is_padded = node.attr_str("auto_pad", "NOTSET") == "NOTSET"
-    pads = (node.attr_ints("pads") if is_padded else ()) or (0,) * (2 * count)
+    pads = (node.attr_ints("pads") if auto_pad == "NOTSET" else ()) or (0,) * (2 * count)
     dilations = node.attr_ints("dilations") or (1,) * count
     ends = zip(data.shape[2:], pads[:count], pads[count:], strict=False)
-    reaches = ((size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=False))
-    return tuple(zip((total(*each) for each in ends), reaches, strict=False))
+    sizes = [None if size is None else size + first + last for size, first, last in ends]
+    reaches = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=False)]
+    return tuple(zip(sizes, reaches, strict=False))
 
 
 def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:

@@ -19,7 +19,6 @@ from pytest_modelperf.graph.convert import MAX_NODES, Call, ParsedGraph, constan
 from pytest_modelperf.graph.deciding_inputs import RANDOM
 from pytest_modelperf.graph.model_file import (
     ModelFile,
-    check_dims,
     dtype_name,
     is_external,
     problem_of_dims,
@@ -195,7 +194,9 @@ class _Builder(Struct):
     def add_sparse(self, scope: Scope, name: str, sparse: SparseTensorProto) -> None:
         dtype = dtype_name(sparse.values.data_type) or ""
         shape = tuple(sparse.dims)
-        check_dims(shape, f"the sparse weight {printable(name)!r} of {self.file.name}")
+        problem = problem_of_dims(shape)
+        if problem is not None:
+            raise ModelError(f"the sparse weight {printable(name)!r} of {self.file.name} {problem}")
         weight = scope.path + name
         nonzeros = prod(sparse.values.dims)
         nbytes = byte_size(dtype, nonzeros) + byte_size("int64", prod(sparse.indices.dims))
@@ -390,8 +391,9 @@ def _add_inputs(proto: GraphProto, scope: Scope, given: Sequence[Tensor]) -> tup
 
 
 def _can_be_folded(node: Node) -> bool:
-    is_same_each_time = node.qualified_op in _FOLDED_OUTSIDE or (
-        not node.domain and node.op_type not in RANDOM
-    )
+    if node.domain:
+        is_same_each_time = node.qualified_op in _FOLDED_OUTSIDE
+    else:
+        is_same_each_time = node.op_type not in RANDOM
     # A list takes half the time of a generator.
     return is_same_each_time and all([t is None or t.is_constant for t in node.inputs])  # noqa: C419

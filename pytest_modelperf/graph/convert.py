@@ -5,7 +5,7 @@ Reading a field of a message costs as much as a dozen Python operations, so each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from pytest_modelperf.graph.shape_rules import OutputType
 from pytest_modelperf.graph.structure import Attribute, Shape
 from pytest_modelperf.text.escaping import printable
 
-_NOTHING: Mapping[str, Any] = {}
+_NOTHING: dict[str, Any] = {}
 
 
 # Bodies within bodies. Real models stay below 5.
@@ -40,20 +40,31 @@ class Call(Struct, frozen=True, gc=False, eq=False):
 
 
 class ParsedGraph(Struct, frozen=True, eq=False):
-    """A graph, or the body of a control flow operator, with its nodes read."""
+    """A graph, or the body of a control flow operator, with its nodes read.
+
+    `bodies` are those of its own nodes, and `ops` the domains and types of all nodes inside it.
+    """
 
     proto: GraphProto
     calls: tuple[Call, ...]
+    bodies: tuple[ParsedGraph, ...]
+    ops: frozenset[tuple[str, str]]
 
     def walk(self) -> Iterator[ParsedGraph]:
         yield self
-        for call in self.calls:
-            for body in call.bodies.values():
-                yield from body.walk()
+        for body in self.bodies:
+            yield from body.walk()
+
+    def has_any(self, op_types: Container[str]) -> bool:
+        """Whether a node has one of these types, in any domain."""
+        return any(op_type in op_types for _, op_type in self.ops)
 
 
-def read_graph(graph: GraphProto, model: str) -> ParsedGraph:
-    return ParsedGraph(graph, read_calls(graph.node, model))
+def read_graph(graph: GraphProto, model: str, depth: int = 0) -> ParsedGraph:
+    calls = read_calls(graph.node, model, depth)
+    bodies = tuple([body for call in calls if call.bodies for body in call.bodies.values()])
+    ops = frozenset([(call.domain, call.op_type) for call in calls])
+    return ParsedGraph(graph, calls, bodies, ops.union(*[body.ops for body in bodies]))
 
 
 def read_calls(nodes: Sequence[NodeProto], model: str, depth: int = 0) -> tuple[Call, ...]:
@@ -71,23 +82,28 @@ def _read_call(node: NodeProto, model: str, depth: int) -> Call:
     op_type, domain = node.op_type, node.domain
     inputs, outputs = tuple(node.input), tuple(node.output)
     check_text(model, node.name, op_type, domain, *inputs, *outputs)
-    kinds: Mapping[str, int] = _NOTHING
-    plain: Mapping[str, Attribute] = _NOTHING
+    kinds: dict[str, int] = _NOTHING
+    plain: dict[str, Attribute] = _NOTHING
     bodies: Mapping[str, ParsedGraph] = _NOTHING
     attributes = node.attribute
     if attributes:
-        kinds = {a.name: a.type for a in attributes}
+        kinds, plain = {}, {}
+        for attribute in attributes:
+            name, kind = attribute.name, attribute.type
+            kinds[name] = kind
+            reader = _READERS.get(kind)
+            if reader is not None:
+                plain[name] = reader(attribute)
         check_text(model, *kinds)
         if len(kinds) < len(attributes):
             raise ModelError(
                 f"{model} gives an attribute of {printable(op_type)} {printable(node.name)!r} "
                 "twice. The file is damaged: export the model again."
             )
-        plain = {a.name: value for a in attributes if (value := attribute_value(a)) is not None}
         # Graphs, like tensors, have no plain value.
         if len(plain) < len(kinds):
             bodies = {
-                a.name: ParsedGraph(a.g, read_calls(a.g.node, model, depth + 1))
+                a.name: read_graph(a.g, model, depth + 1)
                 for a in attributes
                 if a.type == AttributeProto.GRAPH
             }

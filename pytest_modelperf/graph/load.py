@@ -230,12 +230,13 @@ class _Unfolded(Struct, frozen=True, eq=False):
 def _unfolded(file: ModelFile) -> _Unfolded:
     proto = onnx.ModelProto()
     proto.CopyFrom(file.proto)
-    import_implied(proto)
+    block = read_graph(proto.graph, file.name)
+    import_implied(proto, block)
     opsets = dict(check_opsets(proto, file.name))
     if proto.functions:
         proto = _without_functions(file, proto)
         opsets.update((unified_domain(e.domain), e.version) for e in proto.opset_import)
-    block = read_graph(proto.graph, file.name)
+        block = read_graph(proto.graph, file.name)
     for inner in block.walk():
         check_stored_tensors(inner, file)
         check_calls(inner.calls, opsets, file)
@@ -246,7 +247,6 @@ def _unfolded(file: ModelFile) -> _Unfolded:
 
 
 def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelProto:
-    read_graph(proto.graph, file.name)
     check_functions(file)
 
     _state_defaults(proto)
@@ -284,6 +284,8 @@ def _align_opsets(proto: onnx.ModelProto) -> None:
 
 def _state_misread(block: ParsedGraph) -> bool:
     """Write out the defaults that onnx's inference misreads, and return whether any was missing."""
+    if not block.has_any(_MISREAD):
+        return False
     has_changed = False
     for inner in block.walk():
         for call in inner.calls:
@@ -372,6 +374,9 @@ _CACHES = (3, 4)
 def _state_batches(graph: onnx.GraphProto) -> dict[str, int]:
     """Map each input that holds a recurrent state of [layers, batch, size] to its batch axis."""
     # Such an input often leaves its batch without a name, or fixes it, while the data names it.
+    inputs = [i.name for i in graph.input if len(i.type.tensor_type.shape.dim) == _RANK]
+    if not inputs:
+        return {}
     sources: dict[str, list[str]] = {}
     states: list[str] = []
     # An exporter may put the whole model into an If.
@@ -388,11 +393,7 @@ def _state_batches(graph: onnx.GraphProto) -> dict[str, int]:
         elif op in _STATES and not _has_batch_first(node):
             states += [node.input[place] for place in _STATES[op] if place < len(node.input)]
     held = _origins(states, sources)
-    return {
-        info.name: _BATCH_AXIS
-        for info in graph.input
-        if info.name in held and len(info.type.tensor_type.shape.dim) == _RANK
-    }
+    return dict.fromkeys(held.intersection(inputs), _BATCH_AXIS)
 
 
 def _has_batch_first(node: onnx.NodeProto) -> bool:

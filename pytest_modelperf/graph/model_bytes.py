@@ -149,8 +149,9 @@ class _Reader:
                 f"{self.name} has more than {self.max_fields:,} fields that are not numbers of an "
                 "attribute, which would take minutes to read. Is it a model?"
             )
+        data = self.data
         begin = position
-        tag = self.data[position]
+        tag = data[position]
         position += 1
         if tag >= 0x80:
             tag, position = self.varint(begin, end)
@@ -159,7 +160,10 @@ class _Reader:
             raise self.broken(begin, "it has a field with the number 0")
         content = position
         if wire_type == _BYTES:
-            length, content = self.varint(position, end)
+            if position < end and data[position] < 0x80:
+                length, content = data[position], position + 1
+            else:
+                length, content = self.varint(position, end)
             stop = content + length
             if stop > end:
                 raise self.broken(
@@ -215,7 +219,7 @@ class _Slimmer(_Reader):
         data = self.data
         children = _CHILDREN[kind]
         chunks: list[bytes] = []
-        copied = position = start
+        copied = mapped = position = start
         has_numbers = kind == _ATTRIBUTE
         while (position := self.skip_numbers(position, end) if has_numbers else position) < end:
             field_start = position
@@ -228,8 +232,9 @@ class _Slimmer(_Reader):
                 continue
             size = sum(map(len, slimmed))
             chunks += (data[copied:field_start] + field_head(field, size), *slimmed)
-            if child == _TENSOR:
-                give_back(data, field_start, position)
+            if position - mapped >= _PIECE_BYTES:
+                give_back(data, mapped, position)
+                mapped = position
             copied = position
         return [*chunks, data[copied:end]] if chunks else None
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from functools import lru_cache
 from io import BytesIO
 from math import prod
 from mmap import ACCESS_READ, mmap
@@ -329,14 +330,9 @@ def printable_name(tensor: TensorProto) -> str:
     return printable(str(tensor.name))
 
 
-def check_dims(dims: Sequence[int | None], what: str) -> None:
-    """Raise ModelError if no tensor can have these dimensions, so that they are never counted."""
-    problem = problem_of_dims(dims)
-    if problem is not None:
-        raise ModelError(f"{what} {problem}")
-
-
-def problem_of_dims(dims: Sequence[int | None]) -> str | None:
+# Many tensors of a graph have the same dimensions.
+@lru_cache(maxsize=1024)
+def problem_of_dims(dims: tuple[int | None, ...]) -> str | None:
     """Return why no tensor can have these dimensions, as text that follows its name."""
     if len(dims) > MAX_RANK:
         return f"has {len(dims):,} dimensions; there can be {MAX_RANK}."
@@ -345,7 +341,7 @@ def problem_of_dims(dims: Sequence[int | None]) -> str | None:
         return f"has a negative dimension: {known}. The file is damaged: export the model again."
     if prod(known) > _MOST_ELEMENTS:
         return (
-            f"has the shape {format_shape(tuple(dims))}, which is more than any machine holds. "
+            f"has the shape {format_shape(dims)}, which is more than any machine holds. "
             "The file is damaged: export the model again."
         )
     return None
@@ -355,7 +351,9 @@ def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
     """Raise ModelError if a tensor claims more data than it has, or other data."""
     dims = tuple(tensor.dims)
     dtype = dtype_name(tensor.data_type)
-    check_dims(dims, f"{what} {printable_name(tensor)!r} of {file.name}")
+    problem = problem_of_dims(dims)
+    if problem is not None:
+        raise ModelError(f"{what} {printable_name(tensor)!r} of {file.name} {problem}")
     if dtype is None:
         raise ModelError(
             f"{what} {printable_name(tensor)!r} of {file.name} has the element type "
@@ -367,12 +365,15 @@ def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
             f"{what} {printable_name(tensor)!r} of {file.name} has the element type {dtype}, which "
             "is not supported yet. Export the model with another type."
         )
-    if is_external(tensor):
-        return
+    skipped = None
+    if tensor.data_location == TensorProto.EXTERNAL:
+        skipped = skipped_data(tensor)
+        if skipped is None:
+            return
     elements = prod(dims)
     expected = byte_size(dtype, elements)
-    stored = _stored_bytes(tensor)
-    if stored == expected or (stored is None and _has_elements(tensor, elements)):
+    stored = _stored_bytes(tensor, skipped)
+    if stored == expected or (stored is None and _has_elements(tensor, skipped, elements)):
         return
     claim = f"that is {format_bytes(expected)}" if expected else f"{elements:,} elements"
     raise ModelError(
@@ -382,23 +383,18 @@ def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
     )
 
 
-def _stored_bytes(tensor: TensorProto) -> int | None:
+def _stored_bytes(tensor: TensorProto, skipped: SkippedData | None) -> int | None:
     """Return the bytes of a tensor's raw data, or None if its data is typed or missing."""
-    if tensor.data_location == TensorProto.EXTERNAL:
-        skipped = skipped_data(tensor)
-        if skipped is None or skipped.raw is None:
-            return None
-        return skipped.raw[1] - skipped.raw[0]
+    if skipped is not None:
+        return None if skipped.raw is None else skipped.raw[1] - skipped.raw[0]
     return len(tensor.raw_data) if tensor.HasField("raw_data") else None
 
 
-def _has_elements(tensor: TensorProto, elements: int) -> bool:
+def _has_elements(tensor: TensorProto, skipped: SkippedData | None, elements: int) -> bool:
     """Whether typed data can have this many elements."""
-    if tensor.data_location == TensorProto.EXTERNAL:
-        # Skipped typed data; its numbers have a varying width, so only a bound is known.
-        skipped = skipped_data(tensor)
-        spans = () if skipped is None else skipped.spans
-        return 8 * sum(stop - start for start, stop in spans) >= elements
+    if skipped is not None:
+        # Skipped numbers have a varying width, so only a bound is known.
+        return 8 * sum(stop - start for start, stop in skipped.spans) >= elements
     # A tensor fills at most one of these fields.
     lengths = (len(getattr(tensor, name)) for name in _TYPED_DATA_FIELDS)
     stored = next(filter(None, lengths), 0)

@@ -96,9 +96,10 @@ class Resolver(Struct, frozen=True):
                 f"{printable(node.name or node.id)!r}: {type(error).__name__}: "
                 f"{printable(str(error))}"
             ) from error
-        if custom is not None:
-            _require_output_types(types, node)
-        return types
+        if custom is None:
+            return types
+        _require_output_types(types, node)
+        return [None if found is None else _with_plain_sizes(found) for found in types]
 
     def _by_onnx(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
         if node.op_type in CONTROL_FLOW and not node.domain:
@@ -224,6 +225,14 @@ def _is_type(found: OutputType) -> bool:
     )
 
 
+def _with_plain_sizes(found: OutputType) -> OutputType:
+    """Return the type with a tuple of Python's numbers as its shape."""
+    if found.shape is None:
+        return found
+    sizes = tuple(None if size is None else int(size) for size in found.shape)
+    return OutputType(found.dtype, sizes)
+
+
 def _with_value(tensor: Tensor, scope: Scope) -> Tensor:
     if tensor.value is not None:
         return tensor
@@ -259,6 +268,8 @@ def _without_traps(
     proto: onnx.ModelProto, block: ParsedGraph, opsets: Mapping[str, int]
 ) -> onnx.ModelProto:
     """Return a copy without the operators on which inference crashes or errs."""
+    if not block.has_any(CRASHING | _POOLINGS | RESIZING):
+        return proto
     opset, fractions = opsets.get("", 0), frozenset(_fractional_scales(block))
     if not any(is_trap(call, opset, fractions) for inner in block.walk() for call in inner.calls):
         return proto

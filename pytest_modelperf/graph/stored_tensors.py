@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from enum import Enum
 from math import prod
 from typing import Any
@@ -81,10 +81,17 @@ def with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
                 yield from with_bodies(body.node)
 
 
-def bodies_of(attribute: AttributeProto) -> Iterator[GraphProto]:
-    if attribute.HasField("g"):
-        yield attribute.g
-    yield from attribute.graphs
+# The types of attributes that hold no tensor and no body. Models of IR 1 leave the type out.
+_PLAIN = frozenset({
+    AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS,
+    AttributeProto.STRING, AttributeProto.STRINGS,
+})  # fmt: skip
+
+
+def bodies_of(attribute: AttributeProto) -> Sequence[GraphProto]:
+    if attribute.type in _PLAIN:
+        return ()
+    return [*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs]
 
 
 def body_path(path: str, node: NodeProto, attribute: AttributeProto) -> str:
@@ -132,7 +139,7 @@ def _of_graph(graph: GraphProto, path: str) -> Iterator[StoredTensor]:
 
 def _of_nodes(nodes: Iterable[NodeProto], path: str) -> Iterator[StoredTensor]:
     for node in nodes:
-        attributes = node.attribute
+        attributes = [each for each in node.attribute if each.type not in _PLAIN]
         if not attributes:
             continue
         name = next(iter(node.output), node.name)

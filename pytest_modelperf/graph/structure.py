@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -86,11 +87,7 @@ class Tensor(Struct, frozen=True, gc=False, eq=False):
     @property
     def nbytes(self) -> int | None:
         """The bytes in memory, or None if the shape or the element size is unknown."""
-        shape, dtype = self.shape, self.dtype
-        # The code of `has_known_shape`, because this is asked several times of every tensor.
-        if dtype is None or dtype not in BITS or shape is None or None in shape:
-            return None
-        return byte_size(dtype, prod(shape))  # type: ignore[arg-type]  # no None is left in it
+        return _bytes_in_memory(self.dtype, self.shape)
 
     @property
     def has_known_shape(self) -> bool:
@@ -99,11 +96,20 @@ class Tensor(Struct, frozen=True, gc=False, eq=False):
     @property
     def is_complete(self) -> bool:
         """Whether the type and every dimension are known."""
-        return self.dtype is not None and self.has_known_shape
+        shape = self.shape
+        return self.dtype is not None and shape is not None and None not in shape
 
     @property
     def is_float(self) -> bool:
         return self.dtype is not None and self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+# Many tensors of a graph have the same type and shape.
+@lru_cache(maxsize=1024)
+def _bytes_in_memory(dtype: str | None, shape: Shape | None) -> int | None:
+    if dtype is None or dtype not in BITS or shape is None or None in shape:
+        return None
+    return byte_size(dtype, prod(shape))  # type: ignore[arg-type]  # no None is left in it
 
 
 def is_open(tensor: Tensor | None) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -305,6 +307,19 @@ def profile_both(
     return old, new
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Pause the garbage collector, which would look at all records of a graph and free none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_without_collections()
 def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators) -> Profile:
     require_inside(file)
     cases: list[CaseProfile] = []

@@ -72,6 +72,33 @@ def test_defaults_that_onnx_shape_inference_misreads_are_stated() -> None:
     assert inner == [(1, 50, 81, 2), (1, 50, 160, 2)]
 
 
+@pytest.mark.parametrize(
+    ("node", "shape"),
+    [
+        ("a = STFT (x, step, , length)", (1, 48, 201, 2)),
+        ("a = MaxPool <kernel_shape = [1], strides = [3], ceil_mode = 1> (image)", (1, 3, 2)),
+    ],
+)
+def test_operators_that_onnx_misreads_are_found_inside_a_body(
+    node: str, shape: tuple[int, ...]
+) -> None:
+    bound = load(
+        f"""g (float[1, 8000, 1] x, float[1, 3, 5] image, bool more) => (y) {{
+            step = Constant <value_int = 160> ()
+            length = Constant <value_int = 400> ()
+            trips = Constant <value_int = 1> ()
+            y = Loop (trips, more) <
+                body = b (int64 trip, bool on) => (next, a) {{
+                    next = Identity (on)
+                    {node}
+                }}
+            >
+        }}""",
+        opset=17,
+    )
+    assert shapes(bound, "y") == [(None, *shape)]
+
+
 @pytest.mark.parametrize("opset", [18, 22])
 @pytest.mark.skipif(INSTALLED < (1, 17), reason="older releases do not know opset 22")
 def test_a_pooling_that_rounds_up_has_no_window_in_the_end_padding(opset: int) -> None:

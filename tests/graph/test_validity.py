@@ -103,6 +103,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         ("""y = If (c) <then_branch = t () => (float[2] a) { a = Add (x, w) },
                         else_branch = e () => (float[2] b) { b = Relu (x) }>""",
          r"takes the tensor 'w'.*no node makes it"),
+    "a node with more inputs than one before it":
+        ("[one] z = Relu (x)  [two] y = Relu (x, z)", "Relu 'two' with 2 inputs; it takes 1"),
+    "a node with more outputs than one before it":
+        ("[one] z = Relu (x)  [two] y, more = Relu (z)", "Relu 'two' for 2 outputs; it has 1"),
     "an attribute of another type":
         ('y = Transpose <perm = "no"> (x)', "with an attribute 'perm' of another type than it has"),
     "an output that no node makes": ("z = Relu (x)", r"has the output 'y', but no node makes it"),
@@ -150,6 +154,18 @@ def test_a_domain_without_a_version_is_refused(domain: str) -> None:
 def test_a_domain_that_engines_have_unasked_needs_no_version(call: str) -> None:
     model = parse(f"g (float[2, 3] x) => (y) {{ y = {call} (x) }}", opset=17)
     del model.opset_import[1:]
+    assert shapes(load(model), "y") == [(2, 3)]
+
+
+def test_a_local_function_may_use_a_domain_that_engines_have_unasked() -> None:
+    model = parse(
+        """g (float[2, 3] x) => (y) { y = local.f (x) }
+        <domain: "local", opset_import: ["" : 17]>
+        f (a) => (b) { b = com.microsoft.Gelu (a) }""",
+        opset=17,
+    )
+    del model.opset_import[1:]
+    model.opset_import.add(domain="local", version=1)
     assert shapes(load(model), "y") == [(2, 3)]
 
 

@@ -50,7 +50,7 @@ class Cost(Struct, frozen=True):
     @property
     def is_negative(self) -> bool:
         """Whether a count is below zero, which follows from invalid attributes."""
-        return min([self.elementwise_ops, *[each.macs for each in self.contractions]]) < 0
+        return self.elementwise_ops < 0 or any([each.macs < 0 for each in self.contractions])  # noqa: C419  # faster
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(

@@ -57,7 +57,8 @@ def used_outputs(graph: Graph) -> frozenset[Tensor]:
         used.update(node.inputs)
         for body in node.bodies.values():
             used.update(body.outputs)
-    return frozenset(tensor for tensor in used if tensor is not None)
+    used.discard(None)
+    return frozenset(used)  # type: ignore[arg-type]  # no None is left in it
 
 
 class _Sizes(dict[Tensor, "int | None"]):
@@ -173,11 +174,12 @@ class _TrafficCounter(Struct):
         if is_view(node):
             self._note_view(node)
             return _NOTHING
-        writes = {tensor.name: _times(repeats, self.sizes[tensor]) for tensor in made}
         op = node.qualified_op
-        if op in _SHAPES_ONLY:
-            return Traffic({}, writes)
-        reads = self._reads(node, repeats)
+        writes = {tensor.name: self.sizes[tensor] for tensor in made}
+        reads = {} if op in _SHAPES_ONLY else self._reads(node)
+        if repeats != 1:
+            writes = {name: _times(repeats, nbytes) for name, nbytes in writes.items()}
+            reads = {name: _times(repeats, nbytes) for name, nbytes in reads.items()}
         if op in _LOOKUPS:
             most = total(*writes.values())
             reads = {name: _least(nbytes, most) for name, nbytes in reads.items()}
@@ -187,17 +189,17 @@ class _TrafficCounter(Struct):
             reads |= {name: nbytes * used // experts for name, nbytes in stored.items() if nbytes}
         return Traffic(reads, writes)
 
-    def _reads(self, node: Node, repeats: int) -> dict[str, int | None]:
+    def _reads(self, node: Node) -> dict[str, int | None]:
         reads: dict[str, int | None] = {}
         for tensor in node.inputs:
             if tensor is None:
                 continue
             for name in tensor.weights:
                 if name in self.weights:
-                    reads[name] = repeats * self.weights[name].nbytes
+                    reads[name] = self.weights[name].nbytes
             if not tensor.is_constant:
                 source = self._viewed.get(tensor, tensor)
-                reads[source.name] = _times(repeats, self.sizes[source])
+                reads[source.name] = self.sizes[source]
         return reads
 
     def _note_view(self, node: Node) -> None:
@@ -370,6 +372,15 @@ class _Walk(Struct):
     def layer(self, node: Node, cost: Cost | None, repeats: int) -> StaticLayer:
         weights, used = self.node_weights(node), self.used
         largest = max(weights, key=attrgetter("params")).name if weights else None
+        macs: int | None = None
+        backward_macs: int | None = None
+        weight_macs = 0
+        if cost is not None:
+            macs = backward_macs = 0
+            if cost.contractions:
+                macs = repeats * cost.macs
+                backward_macs = repeats * self.backward_macs(node, cost)
+                weight_macs = repeats * _macs_with(largest, node, cost)
         first, output = _first(node.inputs), _first(node.outputs)
         made = [tensor for tensor in node.outputs if tensor is not None and tensor in used]
         output_bytes = total(*[self.sizes[tensor] for tensor in made])
@@ -383,16 +394,16 @@ class _Walk(Struct):
             domain=node.domain,
             weight=largest,
             precision=None if typed is None else typed.dtype,
-            macs=None if cost is None else repeats * cost.macs,
+            macs=macs,
             elementwise_ops=None if cost is None else repeats * cost.elementwise_ops,
-            backward_macs=None if cost is None else repeats * self.backward_macs(node, cost),
-            params=sum([weight.params for weight in weights]),
-            weight_bytes=sum([weight.nbytes for weight in weights]),
+            backward_macs=backward_macs,
+            params=sum([weight.params for weight in weights]) if weights else 0,
+            weight_bytes=sum([weight.nbytes for weight in weights]) if weights else 0,
             output_bytes=_times(repeats, output_bytes),
             input_shape=None if first is None else first.shape,
             output_shape=None if output is None else output.shape,
             repeats=repeats,
-            weight_macs=0 if cost is None else repeats * _macs_with(largest, node, cost),
+            weight_macs=weight_macs,
             attributes=node.attributes,
             reads=traffic.reads,
             writes=traffic.writes,
@@ -444,9 +455,11 @@ class _Walk(Struct):
 def _macs_with(weight: str | None, node: Node, cost: Cost) -> int:
     macs = 0
     for contraction in cost.contractions:
-        operands = (node.optional_input(at) for at in contraction.operands if at is not None)
-        if any(tensor is not None and weight in tensor.weights for tensor in operands):
-            macs += contraction.macs
+        for index in contraction.operands:
+            tensor = None if index is None else node.optional_input(index)
+            if tensor is not None and weight in tensor.weights:
+                macs += contraction.macs
+                break
     return macs
 
 

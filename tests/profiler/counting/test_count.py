@@ -403,14 +403,13 @@ def test_the_error_of_a_shape_rule_with_a_wrong_result_says_what_to_return(
     )
 
 
-def test_a_shape_rule_may_take_sizes_from_numpy() -> None:
-    def shapes(_: Node) -> tuple[OutputType, ...]:
-        return (OutputType("float32", tuple(np.array([2, 3]))),)
-
+@pytest.mark.parametrize("shape", [tuple(np.array([2, 3])), [2, np.int64(3)]])
+def test_a_shape_rule_may_take_sizes_from_numpy(shape: tuple[int, ...]) -> None:
     operators = Operators()
-    operators.register("my.ops::Blend", shapes=shapes)
+    operators.register("my.ops::Blend", shapes=lambda _: (OutputType("float32", shape),))
     layer = layer_of(static_of(UNTYPED, operators, w=ones(3)), "my.ops::Blend")
     assert layer.output_shape == (2, 3)
+    assert type(layer.output_bytes) is int
 
 
 @pytest.mark.parametrize(
