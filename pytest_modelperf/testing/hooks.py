@@ -237,6 +237,7 @@ class RunHooks:
             stack.enter_context(lost_interrupts_raised())
             stack.callback(self.run.close)
             if runs_tests(session):
+                _load_lasting_modules()
                 try:
                     self._find_machines(session.items, stack)
                     self._settle_ahead(session.items)
@@ -520,6 +521,12 @@ def _function_key(function: pytest.Function) -> tuple[str, str]:
 
 def _count_case_markers(item: pytest.Item) -> int:
     return sum(1 for _ in item.iter_markers(CASE))
+
+
+def _load_lasting_modules() -> None:
+    """Load numpy and onnx, which the end of a run needs and which cannot be loaded twice."""
+    # A test that runs pytest in this process (pytester) makes it forget what the test imported.
+    import pytest_modelperf.graph.model_file  # noqa: F401
 
 
 def _width(config: pytest.Config) -> int:

@@ -307,3 +307,16 @@ def test_coverage_of_tests_is_reported_as_well(models: pytest.Pytester) -> None:
     models.makepyfile(test_of("base.onnx"))
     result = run_with(models, "pytest_cov", "--cov=.", "--cov-report=term")
     assert_ended(result, "1 new.", "*coverage*", "TOTAL *%", passed=1)
+
+
+def test_a_test_may_run_pytest_in_the_process_of_the_run(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        test_inner="""
+        def test_inner(pytester):
+            pytester.makepyfile(test_more="import numpy, onnx\\ndef test_it(): pass")
+            for _ in range(2):
+                pytester.runpytest_inprocess().assert_outcomes(passed=1)
+        """
+    )
+    result = run.runpytest_subprocess("-q", "-p", "pytester", "--modelperf", "test_inner.py")
+    assert_ended(result, "1 passed in *", passed=1)
