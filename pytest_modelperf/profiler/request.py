@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -32,6 +30,7 @@ from pytest_modelperf.profiler.inputs.dim_sizes import PairedSizes, combine_size
 from pytest_modelperf.profiler.inputs.given import GivenInputs, specs_of
 from pytest_modelperf.profiler.inputs.mixture import Arrivals, Mixture, WorkloadMember
 from pytest_modelperf.profiler.records import Case, CaseMember, CaseProfile, ModelFacts, Profile
+from pytest_modelperf.profiler.worker.timing import paused_gc
 from pytest_modelperf.text.escaping import printable
 
 # A static profile does not read weights, but the digest must: only of files up to this size.
@@ -307,26 +306,15 @@ def profile_both(
     return old, new
 
 
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Pause the garbage collector, which would look at all records of a graph and free none."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@_without_collections()
 def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators) -> Profile:
     require_inside(file)
     cases: list[CaseProfile] = []
     for binding in request.bindings_of(file):
         whole = with_given(binding, request, file)
-        bound = load_model(file, whole, operators.shape_rules)
-        static = profile_bound(bound, operators, sparsity=request.sparsity)
+        # A collection would look at all records of a graph and free none.
+        with paused_gc(collects=False):
+            bound = load_model(file, whole, operators.shape_rules)
+            static = profile_bound(bound, operators, sparsity=request.sparsity)
         members = bind_members(file, whole, operators)
         static = with_members(static, members, request.mixture, operators)
         batch_size = bound.inputs.batch_size

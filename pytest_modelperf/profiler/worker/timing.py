@@ -407,10 +407,11 @@ def time_arrivals(  # noqa: PLR0913, PLR0917  # as `time_at_once`, and when they
 
 
 @contextlib.contextmanager
-def paused_gc() -> Any:  # noqa: ANN401  # a generator, as contextlib requires
-    """Switch the garbage collector off while something is timed."""
+def paused_gc(*, collects: bool = True) -> Any:  # noqa: ANN401  # a generator, as contextlib requires
+    """Switch the garbage collector off for a while, by default after a collection."""
     was_on = gc.isenabled()
-    gc.collect()
+    if collects:
+        gc.collect()
     gc.disable()
     try:
         yield
