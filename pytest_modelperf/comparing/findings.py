@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +30,12 @@ from pytest_modelperf.comparing.tables import (
     shows_graphs,
     stage_table,
 )
-from pytest_modelperf.comparing.verdict_lines import titles
+from pytest_modelperf.comparing.verdict_lines import (
+    format_tolerances,
+    named_shares,
+    titles,
+    tolerance_word,
+)
 from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.shown.facts import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.report.model import Bar, Bars, ReportBlock, Rows, Tone
@@ -148,6 +153,7 @@ class CaseRemedy(enum.Enum):
     )
     TOLERANCE = "too near to what is allowed for any run to decide: allow more with {tolerance}"
     BUDGET = "too near to its limit for any run to decide: change the budget where it is set"
+    VALUES = "values decide how much it computes: allow a share with {tolerance}"
     UNJUDGED = (
         "there are no times to judge the latency by: record the baseline again with {record} on "
         "this kind of machine, or give the older model itself"
@@ -160,23 +166,30 @@ class CaseRemedy(enum.Enum):
 
 
 class CaseAdvice(Struct, frozen=True):
-    """The remedy for an inconclusive case. `seconds` is the time to give, if it is known."""
+    """The remedy for an inconclusive case.
+
+    `seconds` is the time to give, if it is known, and `shares` the tolerances, by their words.
+    """
 
     remedy: CaseRemedy
     seconds: int | None = None
+    shares: Mapping[str, float] = {}
 
     def in_words(self, wording: Wording) -> str:
         """Return the advice as a phrase for reports."""
+        if self.shares:
+            tolerance = wording.value("tolerance", format_tolerances(self.shares))
+            return self.remedy.value.format(tolerance=tolerance)
         if self.remedy is CaseRemedy.TIME and self.seconds is not None:
             return f"give more time with {wording.value('max_seconds', str(self.seconds))}"
         return self.remedy.value.format_map({**wording.names, "record": wording.record})
 
 
 def advise(case: CaseComparison) -> CaseAdvice | None:
-    """Return the advice for a case. None: it is decided, or only exact figures are open."""
+    """Return the advice for a case, or None if it is decided or nothing would help."""
     unclear = _unclear(case)
     if not unclear:
-        return None
+        return _advise_counts(case)
     is_by_stored = case.how is How.STORED and any(m.limit is None and m.ratio for m in unclear)
     if case.is_unjudged or is_by_stored:
         return CaseAdvice(CaseRemedy.RECORDING if is_by_stored else CaseRemedy.UNJUDGED)
@@ -194,6 +207,19 @@ def advise(case: CaseComparison) -> CaseAdvice | None:
     return CaseAdvice(CaseRemedy.TOLERANCE if hardest.limit is None else CaseRemedy.BUDGET)
 
 
+def _advise_counts(case: CaseComparison) -> CaseAdvice | None:
+    """Return the advice for a case whose runs differ in a count because of their values."""
+    if not _is_undecided(case):
+        return None
+    unclear = [m for m in case.metrics if m.decides and m.is_open and m.reason is not None]
+    changes = {tolerance_word(m): abs(m.ratio - 1) for m in unclear if m.ratio is not None}
+    if not changes:
+        return None
+    shares = {word: math.ceil(100 * change) / 100 for word, change in changes.items()}
+    both = {**named_shares(case, ()), **shares}
+    return CaseAdvice(CaseRemedy.VALUES, shares=dict(sorted(both.items())))
+
+
 def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
     """Yield each remedy of several cases once, with the longest time."""
     found: dict[CaseRemedy, CaseAdvice] = {}
@@ -202,7 +228,9 @@ def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
         if advice is None:
             continue
         other = found.get(advice.remedy, advice)
-        found[advice.remedy] = max(other, advice, key=lambda each: each.seconds or 0)
+        longest = max(other, advice, key=lambda each: each.seconds or 0)
+        both = sorted((*other.shares.items(), *advice.shares.items()))
+        found[advice.remedy] = replace(longest, shares=dict(both))
     yield from found.values()
 
 
@@ -211,13 +239,17 @@ def describe_doubt(case: CaseComparison, wording: Wording) -> str | None:
     advice = advise(case)
     if advice is None:
         return None
-    if advice.remedy is CaseRemedy.UNJUDGED:
+    if advice.remedy in {CaseRemedy.UNJUDGED, CaseRemedy.VALUES}:
         return advice.in_words(wording)
     return f"{_describe_reach(_unclear(case), case)}: {advice.in_words(wording)}"
 
 
+def _is_undecided(case: CaseComparison) -> bool:
+    return case.verdict is Verdict.INCONCLUSIVE and case.failure is None
+
+
 def _unclear(case: CaseComparison) -> Sequence[Metric]:
-    if case.verdict is not Verdict.INCONCLUSIVE or case.failure is not None:
+    if not _is_undecided(case):
         return ()
     return [m for m in case.metrics if m.decides and m.is_open and is_sampled(m.name)]
 

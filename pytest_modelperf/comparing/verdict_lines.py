@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_modelperf.comparing import limits
 from pytest_modelperf.comparing.changes import (
@@ -312,26 +312,34 @@ def naming(case: CaseComparison, metrics: Sequence[Metric], wording: Wording) ->
     A tolerance on the command line replaces all tolerances that were set, so the text repeats
     them.
     """
+    return wording.value("tolerance", format_tolerances(named_shares(case, metrics)))
+
+
+def named_shares(case: CaseComparison, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Return the shares of these figures, and of those that the user named, by their words."""
     named = [m for m in case.metrics if _is_named(m) or any(m is each for each in metrics)]
-    return wording.value("tolerance", ",".join(dict.fromkeys(map(_as_tolerance, named))))
+    return {tolerance_word(metric): _share_to_name(metric) for metric in named}
+
+
+def format_tolerances(shares: Mapping[str, float]) -> str:
+    return ",".join(f"{word}={share:g}" for word, share in shares.items())
 
 
 def _is_named(metric: Metric) -> bool:
-    word = _tolerance_word(metric)
+    word = tolerance_word(metric)
     is_judged = metric.gated and metric.awaited and metric.limit is None
     is_default = metric.allowed in {0, _DEFAULTS.get(word)}
     return is_judged and word in limits.TOLERANCE_WORDS and not is_default
 
 
-def _as_tolerance(metric: Metric) -> str:
-    """Return `load=0.15`. Memory that was not named has its default, although 4 MiB may be more."""
-    word = _tolerance_word(metric)
-    is_default = word == limits.MEMORY and not metric.awaited
-    share = limits.Tolerances().of_figure(limits.MEMORY) if is_default else metric.allowed
-    return f"{word}={share:g}"
+def _share_to_name(metric: Metric) -> float:
+    """Return the share to type: for memory that was not named the default, not that of 4 MiB."""
+    if tolerance_word(metric) == limits.MEMORY and not metric.awaited:
+        return limits.Tolerances().of_figure(limits.MEMORY) or 0.0
+    return metric.allowed or 0.0
 
 
-def _tolerance_word(metric: Metric) -> str:
+def tolerance_word(metric: Metric) -> str:
     return _WORDS.get(metric.name, metric.name.removeprefix(LATENCY))
 
 

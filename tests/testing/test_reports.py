@@ -370,6 +370,27 @@ inconclusive: too noisy to decide in a reasonable time: measure on a quieter mac
 """)  # noqa: E501  # a line is as long as its terminal
 
 
+VALUES = (
+    "the counts of the runs differ, but those of the graphs do not: values decide a branch, a trip "
+    "count or a shape"
+)
+
+
+def test_counts_that_values_decide_get_the_tolerance_that_allows_them() -> None:
+    """It is the largest of the summary, together with the tolerances that the user gave."""
+    p50 = Metric("latency_p50", 9.0, 9.0, Verdict.PASSED, allowed=0.05)
+    macs = Metric("macs", 1000, 1008, Verdict.INCONCLUSIVE, allowed=0.0, reason=VALUES)
+    case = replace(OPEN, metrics=(p50, macs))
+    fewer = replace(case, metrics=(p50, replace(macs, after=979)))
+    text = "values decide how much it computes: allow a share with --modelperf-tolerance"
+    assert failure(case, width=None).count(f"{text} macs=0.01,p50=0.05\n") == 1
+    assert f"inconclusive: {text} macs=0.01,p50=0.05\n" in summary(case, width=None)
+    assert f"inconclusive: {text} macs=0.03,p50=0.05\n" in summary(fewer, case, width=None)
+    unknown = replace(macs, before=None)
+    assert "allow a share" not in failure(replace(case, metrics=(p50, unknown)))
+    assert "allow a share" not in failure(replace(case, metrics=(p50, replace(macs, reason=None))))
+
+
 def test_a_percentile_that_lacks_samples_says_how_many_and_for_how_long() -> None:
     """Its upper bound is unknown, so that no interval is shown next to its limit."""
     metric = Metric(
