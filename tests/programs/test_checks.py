@@ -36,6 +36,7 @@ def _run(repository: pytest.Pytester, *options: str) -> tuple[pytest.RunResult, 
     return result, case
 
 
+@pytest.mark.slow
 def test_a_program_is_recorded_unchanged_and_worse_by_its_work(
     repository: pytest.Pytester,
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_wait_for_another_measurement_is_told(
     assert_ended(result, "*test_read: waiting for *to end measuring*", passed=1)
 
 
+@pytest.mark.slow
 def test_a_recorded_call_without_inferences_has_a_note(repository: pytest.Pytester) -> None:
     project = repository.path / "project"
     (project / "test_read.py").write_text(
