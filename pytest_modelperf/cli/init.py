@@ -37,8 +37,6 @@ _SERVICES = ("github", "gitlab", "none")
 _NO_SERVICE = "none"
 _UNANSWERED = 2
 _ENGINE = "onnxruntime"
-# With more new models, the command that commits them does not name each of them.
-_MOST_COMMITTED = 10
 
 
 class _InitCommand(GroupedCommand):
@@ -120,13 +118,19 @@ def init(  # noqa: PLR0913  # each is the answer to a question
     from pytest_modelperf.init.records import SetupPart, inner_path
     from pytest_modelperf.init.report import (
         change_report,
+        ignored_note,
         next_report,
         notes_report,
         nothing_found,
         nothing_used,
         survey_report,
     )
-    from pytest_modelperf.init.surveying import find_project, untracked_files
+    from pytest_modelperf.init.surveying import (
+        files_to_add,
+        find_project,
+        ignored_by_git,
+        model_files,
+    )
 
     here = Path.cwd()
     project = find_project(here)
@@ -162,8 +166,11 @@ def init(  # noqa: PLR0913  # each is the answer to a question
         lambda change: _show(change_report(change)),
         _ask if sys.stdin.isatty() else None,
     )
-    if plan.notes:
-        _show(notes_report(plan.notes))
+    files = model_files(project, [path for path in survey.tables if path not in survey.origins])
+    ignored = sorted(ignored_by_git(project, files))
+    notes = [*plan.notes, *([ignored_note(ignored)] if ignored else [])]
+    if notes:
+        _show(notes_report(notes))
     if settled.unanswered:
         _refuse_to_write(settled.unanswered)
     write_changes(settled.accepted)
@@ -171,9 +178,7 @@ def init(  # noqa: PLR0913  # each is the answer to a question
     if noise or (noise is None and settled.accepted):
         _measure_noise()
     written = [change.name for change in settled.accepted]
-    if len(survey.tables) <= _MOST_COMMITTED:
-        files = [path for path in survey.tables if path not in survey.origins]
-        written += untracked_files(project, files)
+    written += files_to_add(project, files)
     baselines = inner_path(survey.baselines, project.root)
     _show(next_report(project, written, baselines, here))
 

@@ -23,7 +23,7 @@ from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.sizing.finding import GUESSED
 from pytest_modelperf.sizing.records import FoundSizes
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import count_of, shell_path, shorten_list
+from pytest_modelperf.text.words import count_of, list_names, shell_path, shorten_list
 
 # The most models, remarks and lines that are shown.
 _MOST_MODELS = 20
@@ -115,6 +115,14 @@ def change_report(change: FileChange) -> Report:
 
 def notes_report(notes: Sequence[str]) -> Report:
     return Report(title="What only you can do", blocks=(Paragraph(lines_of(notes, "note")),))
+
+
+def ignored_note(files: Sequence[str]) -> str:
+    lacking = "it" if len(files) == 1 else "them"
+    return (
+        f"git ignores {list_names(files)}, so other checkouts lack {lacking}: have the "
+        f"workflow make {lacking}, or add {lacking} with git add --force"
+    )
 
 
 def next_report(project: Project, files: Sequence[str], baselines: str, here: Path) -> Report:

@@ -6,6 +6,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
@@ -16,7 +17,7 @@ from pytest_modelperf.errors import ModelError, ModelPerfError, UsageError
 from pytest_modelperf.files.documents import PYPROJECT, read_table, read_toml, require_file
 from pytest_modelperf.files.git import ask_git
 from pytest_modelperf.graph.load import declared_inputs
-from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.model_file import external_files, open_model
 from pytest_modelperf.init.records import ModelSearch, Project, Remark, inner_path
 from pytest_modelperf.init.used_sizes import UsedModel, use_sizes, used_lines
 from pytest_modelperf.sizing.finding import GUESSED, reason_lines, table_lines
@@ -41,6 +42,8 @@ _TWIN_NAMES, _BASELINE_FILE = frozenset({"twin.onnx", "twin.next.onnx"}), "model
 # The end of an error from here on is for a user who named the file.
 _ADVICE = ". Give the path"
 _LFS_POINTER = b"version https://git-lfs"
+# With more new files, the command that adds them to git has a pattern for each folder.
+_MOST_ADDED = 10
 
 Show = Callable[[str], None]
 
@@ -355,12 +358,35 @@ def find_project(start: Path) -> Project:
     )
 
 
+def model_files(project: Project, models: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths of these models and of their external data."""
+    found = list(models)
+    for model in models:
+        with suppress(ModelError):
+            data = external_files(open_model(project.root / model))
+            found += [(PurePosixPath(model).parent / place).as_posix() for place in data]
+    return tuple(dict.fromkeys(found))
+
+
+def files_to_add(project: Project, files: Sequence[str]) -> tuple[str, ...]:
+    """Return those of these files that `git add` has to add, as patterns if they are many."""
+    new = untracked_files(project, files)
+    return new if len(new) <= _MOST_ADDED else tuple(dict.fromkeys(map(_pattern, new)))
+
+
+def _pattern(path: str) -> str:
+    suffix = PurePosixPath(path).suffix
+    return PurePosixPath(path).with_name(f"*{suffix}").as_posix() if suffix else path
+
+
 def untracked_files(project: Project, paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths that git does not track yet, or all of them without an answer of git."""
+    """Return the paths that git neither tracks nor ignores, or all without an answer of git."""
     if project.repository is None or not paths:
         return tuple(paths)
     try:
-        answer = ask_git(project.root, "ls-files", "--others", "-z", "--", *paths)
+        answer = ask_git(
+            project.root, "ls-files", "--others", "--exclude-standard", "-z", "--", *paths
+        )
     except UsageError:
         answer = None
     if answer is None or answer.code != 0:

@@ -211,6 +211,17 @@ FOUND = FoundSizes(
 )
 
 
+@needs_git
+def test_a_named_model_that_git_ignores_is_not_added_and_told(project: Path) -> None:
+    git(project, "init", "--quiet")
+    (project / ".gitignore").write_text("dense.onnx\n")
+    shown = run("init", "models/dense.onnx", "models/linear.onnx", "--yes", *QUICK).out
+    assert "note: git ignores models/dense.onnx, so other checkouts lack it: have the" in shown
+    (commit,) = (line for line in shown.splitlines() if line.startswith("commit: "))
+    assert "models/linear.onnx baselines" in commit
+    assert "dense" not in commit
+
+
 def test_a_table_has_the_reason_of_each_size(project: Path) -> None:
     found = survey(project, {"dense.onnx": FOUND, "linear.onnx": FoundSizes("linear")})
     assert found.tables == {

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import yaml
 
@@ -23,10 +24,18 @@ from pytest_modelperf.init.planning import (
     write_changes,
 )
 from pytest_modelperf.init.records import FileChange, Plan, Project, Service, SetupPart
-from pytest_modelperf.init.surveying import find_project, untracked_files
+from pytest_modelperf.init.surveying import (
+    files_to_add,
+    find_project,
+    ignored_by_git,
+    model_files,
+    untracked_files,
+)
 from tests.support.checkout import ROOT
 from tests.support.full_disk import room_for
+from tests.support.project import write_linear
 from tests.support.repository import git, needs_git
+from tests.support.small_models import save_beside
 
 TABLES = {"models/a.onnx": "dims = {seq = 64}\n"}
 LINE = "baselines/**/twin.onnx binary\n"
@@ -290,6 +299,32 @@ def test_the_repository_is_the_last_resort(tmp_path: Path) -> None:
     assert untracked_files(found, ["kept.onnx", "new.onnx"]) == ("new.onnx",)
     (tmp_path / ".git" / "HEAD").write_text("no branch\n")
     assert untracked_files(found, ["kept.onnx", "new.onnx"]) == ("kept.onnx", "new.onnx")
+
+
+@needs_git
+def test_what_git_has_to_add_is_named_or_if_it_is_much_matched(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / ".gitignore").write_text("ignored.*\n")
+    write_linear(tmp_path / "models" / "linear.onnx")
+    stored = onnx.load(tmp_path / "models" / "linear.onnx")
+    (tmp_path / "models" / "large").mkdir()
+    save_beside(stored, tmp_path / "models" / "large" / "big.onnx", "weights.bin")
+    write_linear(tmp_path / "ignored.onnx")
+    found = find_project(tmp_path)
+    models = ["ignored.onnx", "models/linear.onnx", "models/large/big.onnx"]
+    files = model_files(found, [*models, "models/missing.onnx"])
+    assert files == (*models, "models/missing.onnx", "models/large/weights.bin")
+    assert ignored_by_git(found, files) == {"ignored.onnx"}
+    assert set(files_to_add(found, files)) == {*models[1:], "models/large/weights.bin"}
+    many = [f"models/{number}.onnx" for number in range(9)]
+    for path in many:
+        (tmp_path / path).touch()
+    added = files_to_add(found, (*many, *files))
+    assert set(added) == {"models/*.onnx", "models/large/*.onnx", "models/large/*.bin"}
+    git(tmp_path, "add", *added)
+    assert untracked_files(found, (*many, *files)) == ()
+    git(tmp_path, "rm", "--quiet", "--cached", "-r", ".")
+    assert set(files_to_add(found, [*many, "models/linear.onnx"])) == {*many, "models/linear.onnx"}
 
 
 def test_the_error_of_broken_toml_names_the_line(tmp_path: Path) -> None:
