@@ -34,13 +34,11 @@ def common_shape(a: Shape | None, b: Shape | None) -> Shape | None:
 
 
 def total(*dims: Dim) -> Dim:
-    known = [each for each in dims if each is not None]
-    return sum(known) if len(known) == len(dims) else None
+    return None if None in dims else sum(dims)  # type: ignore[arg-type]  # no None is left in it
 
 
 def product(*dims: Dim) -> Dim:
-    known = [each for each in dims if each is not None]
-    return prod(known) if len(known) == len(dims) else None
+    return None if None in dims else prod(dims)  # type: ignore[arg-type]  # no None is left in it
 
 
 def quotient(dividend: Dim, divisor: Dim) -> Dim:

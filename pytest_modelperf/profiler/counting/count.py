@@ -26,6 +26,7 @@ from collections import Counter as Multiset
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from operator import attrgetter
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
@@ -146,14 +147,9 @@ _EXPERTS = frozenset({"com.microsoft::MoE", "com.microsoft::MoEPacked", "com.mic
 _SHAPES_ONLY = frozenset({"ConstantOfShape", "EyeLike", "Shape", "Size"})
 
 
-class Traffic(Struct, frozen=True):
-    """The bytes that a node reads and writes, by the names of tensors and weights, if known."""
-
-    reads: Mapping[str, int | None]
-    writes: Mapping[str, int | None]
-
-
-_NOTHING = Traffic({}, {})
+# Bytes by the names of tensors and weights, or None if they are unknown.
+_Bytes: TypeAlias = "Mapping[str, int | None]"
+_NOTHING: _Bytes = {}
 
 
 class _TrafficCounter(Struct):
@@ -166,16 +162,15 @@ class _TrafficCounter(Struct):
     sizes: _Sizes
     _viewed: dict[Tensor, Tensor] = field(default_factory=dict)
 
-    def count(self, node: Node, made: Sequence[Tensor], repeats: int) -> Traffic:
-        """Return the bytes of all `repeats` of a node, whose used outputs are `made`."""
+    def count(self, node: Node, writes: _Bytes, repeats: int) -> tuple[_Bytes, _Bytes]:
+        """Return the bytes that all `repeats` of a node read and write; each `writes` these."""
         if node.bodies:
             # The nodes of its bodies are counted on their own.
-            return _NOTHING
+            return _NOTHING, _NOTHING
         if is_view(node):
             self._note_view(node)
-            return _NOTHING
+            return _NOTHING, _NOTHING
         op = node.qualified_op
-        writes = {tensor.name: self.sizes[tensor] for tensor in made}
         reads = {} if op in _SHAPES_ONLY else self._reads(node)
         if repeats != 1:
             writes = {name: _times(repeats, nbytes) for name, nbytes in writes.items()}
@@ -187,7 +182,7 @@ class _TrafficCounter(Struct):
             used, experts = _used_experts(node)
             stored = {name: nbytes for name, nbytes in reads.items() if name in self.weights}
             reads |= {name: nbytes * used // experts for name, nbytes in stored.items() if nbytes}
-        return Traffic(reads, writes)
+        return reads, writes
 
     def _reads(self, node: Node) -> dict[str, int | None]:
         reads: dict[str, int | None] = {}
@@ -382,9 +377,9 @@ class _Walk(Struct):
                 backward_macs = repeats * self.backward_macs(node, cost)
                 weight_macs = repeats * _macs_with(largest, node, cost)
         first, output = _first(node.inputs), _first(node.outputs)
-        made = [tensor for tensor in node.outputs if tensor is not None and tensor in used]
-        output_bytes = total(*[self.sizes[tensor] for tensor in made])
-        traffic = self.traffic.count(node, made, repeats)
+        sizes = self.sizes
+        made = {t.name: sizes[t] for t in node.outputs if t is not None and t in used}
+        reads, writes = self.traffic.count(node, made, repeats)
         typed = first if first is not None and first.dtype is not None else output
         makers = self.makers
         return StaticLayer(
@@ -399,14 +394,14 @@ class _Walk(Struct):
             backward_macs=backward_macs,
             params=sum([weight.params for weight in weights]) if weights else 0,
             weight_bytes=sum([weight.nbytes for weight in weights]) if weights else 0,
-            output_bytes=_times(repeats, output_bytes),
+            output_bytes=_times(repeats, total(*made.values())),
             input_shape=None if first is None else first.shape,
             output_shape=None if output is None else output.shape,
             repeats=repeats,
             weight_macs=weight_macs,
             attributes=node.attributes,
-            reads=traffic.reads,
-            writes=traffic.writes,
+            reads=reads,
+            writes=writes,
             fed_by=tuple(dict.fromkeys([makers[t] for t in node.inputs if t in makers])),
         )
 
