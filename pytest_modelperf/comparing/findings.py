@@ -212,7 +212,8 @@ def _advise_counts(case: CaseComparison) -> CaseAdvice | None:
     if not _is_undecided(case):
         return None
     unclear = [m for m in case.metrics if m.decides and m.is_open and m.reason is not None]
-    changes = {tolerance_word(m): abs(m.ratio - 1) for m in unclear if m.ratio is not None}
+    # A share is allowed of the lower count. Of zero, none is enough.
+    changes = {tolerance_word(m): max(m.ratio, 1 / m.ratio) - 1 for m in unclear if m.ratio}
     if not changes:
         return None
     shares = {word: math.ceil(100 * change) / 100 for word, change in changes.items()}

@@ -386,9 +386,10 @@ def test_counts_that_values_decide_get_the_tolerance_that_allows_them() -> None:
     assert failure(case, width=None).count(f"{text} macs=0.01,p50=0.05\n") == 1
     assert f"inconclusive: {text} macs=0.01,p50=0.05\n" in summary(case, width=None)
     assert f"inconclusive: {text} macs=0.03,p50=0.05\n" in summary(fewer, case, width=None)
-    unknown = replace(macs, before=None)
-    assert "allow a share" not in failure(replace(case, metrics=(p50, unknown)))
-    assert "allow a share" not in failure(replace(case, metrics=(p50, replace(macs, reason=None))))
+    half = replace(case, metrics=(p50, replace(macs, after=500)))
+    assert f"inconclusive: {text} macs=1,p50=0.05\n" in summary(half, width=None)
+    for other in (replace(macs, before=None), replace(macs, after=0), replace(macs, reason=None)):
+        assert "allow a share" not in failure(replace(case, metrics=(p50, other)))
 
 
 def test_a_percentile_that_lacks_samples_says_how_many_and_for_how_long() -> None:
