@@ -64,7 +64,7 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
             raise refusal(place, bound, model)
 
 
-# The operators in which `find_misfits` finds one.
+# The operators that `find_misfits` checks.
 _CHECKED = frozenset({"Conv", "Reshape"})
 
 

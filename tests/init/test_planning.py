@@ -302,7 +302,7 @@ def test_the_repository_is_the_last_resort(tmp_path: Path) -> None:
 
 
 @needs_git
-def test_what_git_has_to_add_is_named_or_if_it_is_much_matched(tmp_path: Path) -> None:
+def test_a_few_files_to_add_are_named_and_many_are_matched_by_patterns(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     (tmp_path / ".gitignore").write_text("ignored.*\n")
     write_linear(tmp_path / "models" / "linear.onnx")

@@ -163,7 +163,7 @@ class _TrafficCounter(Struct):
     _viewed: dict[Tensor, Tensor] = field(default_factory=dict)
 
     def count(self, node: Node, writes: _Bytes, repeats: int) -> tuple[_Bytes, _Bytes]:
-        """Return the bytes that all `repeats` of a node read and write; each `writes` these."""
+        """Return what all `repeats` of a node read and write. One of them writes `writes`."""
         if node.bodies:
             # The nodes of its bodies are counted on their own.
             return _NOTHING, _NOTHING
